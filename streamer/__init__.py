@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from streamer.intervals import filled_pauses as filled_pauses
     from streamer.intervals import measure_intervals as measure_intervals
     from streamer.intervals import read_intervals as read_intervals
-    from streamer.model.audio.ear import syllable_rate as syllable_rate
+    from streamer.intervals import syllable_rate as syllable_rate
     from streamer.model.checkpoint.weights import ModelError as ModelError
     from streamer.stages.events import Cleared as Cleared
     from streamer.stages.events import LiveUpdate as LiveUpdate
@@ -78,8 +78,8 @@ _HOMES = {  # module -> the public names that it has
     "extras.coach.nudges": "Nudge",
     "extras.coach.options": "Baseline BaselineError Coach",
     "extras.coach.session": "BaselineKnown CoachNews",
-    "intervals": "FilledPauses Interval filled_pauses measure_intervals read_intervals",
-    "model.audio.ear": "syllable_rate",
+    "intervals": "FilledPauses Interval filled_pauses measure_intervals read_intervals "
+    "syllable_rate",
     "model.checkpoint.weights": "ModelError",
     "stages.events": "Cleared LiveUpdate NothingToCommit SlowReader SpeechStarted SpeechStopped "
     "TargetLost TurnCommitted TurnDetection TurnFailed",

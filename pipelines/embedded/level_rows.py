@@ -26,7 +26,7 @@ from pipelines.embedded.rate_data import PLAUSIBLE
 from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
-from streamer.model.audio.ear import measure
+from streamer.model.audio.turns import measure
 
 SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.24}
 REST_SHARE = 0.04  # each

@@ -17,7 +17,7 @@ from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.calibration import Block, Prefix
 from streamer.core.decoding.plan import Plan, Verdict, VerifyRequest, fires, num_same, prefix_hash
 from streamer.core.rules.settings import LevelWeights, Rules, Sampling
-from streamer.model.audio.pitch import PitchTrack, f0_of
+from streamer.model.audio.ear import PitchTrack, f0_of
 from streamer.model.audio.turns import TurnCutter
 from streamer.model.decoding import IncrementalDrafter, LocalVerifier
 from streamer.model.listener import Listener

@@ -22,6 +22,7 @@ SOUND_SAMPLES = SAMPLE_RATE_HZ // 50
 # most of a room's noise, and makes it seem unsteady.
 RUMBLE_SAMPLES = SAMPLE_RATE_HZ // 100
 OVER_ROOM = 6  # 8 dB, in energy
+BEFORE_SAMPLES = RUMBLE_SAMPLES + 2 * SOUND_SAMPLES - 2  # that a sample's level is judged by
 # This loud it is a sound in any room: of somebody who speaks over loud music nothing is cut.
 LOUD_DBFS = -35.0
 # The room is the quietest stretch so far that is steady: within 3 dB of the one before it. Noise
@@ -58,29 +59,27 @@ def _energy(dbfs: float) -> int:
 _SOUND, _LOUD = _energy(SOUND_DBFS), _energy(LOUD_DBFS)
 
 
-class Recent:
+class Recent(Growing):
     """The last samples of a sound, counted from its first one; silence lies around it."""
 
-    def __init__(self) -> None:
-        self._held = Growing()
-        self.begin = 0  # of those that are held
-        self.end = 0
+    begin = 0  # of those that are held
 
-    def add(self, samples: Samples) -> None:
-        self._held.append(samples)
-        self.end += len(samples)
+    @property
+    def end(self) -> int:
+        """The number of samples until now."""
+        return self.begin + len(self)
 
     def between(self, first: int, end: int) -> Samples:
-        """The samples from `first` to `end` [end - first], of which none was forgotten."""
-        held = self._held.values[max(0, first - self.begin) : max(0, end - self.begin)]
-        before, after = max(0, min(0, end) - first), max(0, end - max(first, self.end))
-        return np.concatenate([np.zeros(before, np.float32), held, np.zeros(after, np.float32)])
+        """The samples from `first` to `end` [end - first]; those that it forgot are silent, too."""
+        held = self.values[max(0, first - self.begin) : max(0, end - self.begin)]
+        before, after = max(0, min(self.begin, end) - first), max(0, end - max(first, self.end))
+        return np.pad(held, (before, after))
 
     def forget(self, before: int) -> None:
         """Forget the samples before this one."""
         num = min(before, self.end) - self.begin
         if num > 0:
-            self._held.drop(num)
+            self.drop(num)
             self.begin += num
 
     def take(self, end: int) -> Samples:
@@ -91,92 +90,75 @@ class Recent:
 
 
 class Trim:
-    """`push` a turn's samples [n], multiples of 1 / 32768, cut anywhere; `finish` it. What both
-    return, joined, does not depend on the cut.
-
-    `span`, called after each of them, gives the samples from the first to the last that is heard,
-    with long pauses, and MARGIN_SAMPLES around them. Voice activity and the measures hear these.
-    Bounded: it holds 3 s, or the pause that goes on.
-    """
+    """`push` a turn's samples, multiples of 1 / 32768, cut anywhere. What it returns, joined, does
+    not depend on the cut. Bounded: it holds 3 s, or the pause that goes on."""
 
     def __init__(self) -> None:
-        # The turn's sample that is heard first, below 0 where silence stands for the lead; None
+        # The turn's sample where the span begins, below 0 where silence stands for the lead; None
         # before any sound. And the one after the last that is heard, as far as it is known.
-        self.begin: int | None = None
-        self.end = 0
-        self.span_begin: int | None = None  # the same of the span
-        self._span_end = 0  # of what is given of it
+        self.span_begin: int | None = None
+        self._end = 0
+        self._span_end = 0  # of what is given of the span
         self._turn = Recent()
         self._first: int | None = None  # the turn's sample where the first sound begins
-        self._ends = np.zeros(0, np.int64)  # where sounds ended, until the turn begins
+        self._ends = np.zeros(0, np.int64)  # where sounds ended that are not given yet
         self._at = 0  # the turn's sample that is given next
-        self._tail = 0  # samples that may still be given without a sound among them
-        self._before = NOTHING  # the samples before the next
-        self._squares = np.zeros(2 * SOUND_SAMPLES - 1, np.int64)  # of the samples before the next
         self._room = _LOUD  # none is known yet
 
-    def push(self, samples: Samples, is_last: bool = False) -> Samples:
-        """The samples that are heard for certain now. is_last: silence is pushed after the turn. It
-        is judged as if the last sample went on, without a step, and no landmark is waited for."""
-        judged = np.repeat(self._before[-1:], len(samples)) if is_last else samples
-        levels, enough = self._levels(judged)
-        sounds = np.flatnonzero(levels >= enough)
-        ends = np.concatenate([self._ends, self._turn.end + sounds + 1])
-        self._turn.add(samples)
-        if self.begin is not None:
-            return self._give(ends)
-        if not len(ends):
-            self._turn.forget(self._turn.end - SPAN_KEPT_SAMPLES)
-            return NOTHING
+    def push(self, samples: Samples, is_last: bool = False) -> tuple[Samples, Samples]:
+        """Take samples [n]; return those that are heard for certain now, and the next of the span:
+        from the first to the last that is heard, with long pauses, and MARGIN_SAMPLES around them.
+        Voice activity and the measures hear the span.
+
+        is_last: the turn is over, and none are pushed. Silence follows, and no landmark is waited
+        for. Of a turn without any sound, the last 2 s are both.
+        """
+        levels, enough = self._levels(samples, is_last)
+        sounds, turn = np.flatnonzero(levels >= enough), self._turn
+        self._ends = np.concatenate([self._ends, turn.end + sounds + 1])
+        turn.append(samples)
         if self._first is None:
-            self._first = self._first_of(int(ends[0]), int(enough[sounds[0]]))
-        if not is_last and self._turn.end < self._first + LANDMARK_SAMPLES:
-            self._ends = ends
-            return NOTHING
-        # a whole number of steps before the landmark, with a lead before the first sound
-        peak = loudest(self._turn.between(self._first, self._first + LANDMARK_SAMPLES))
-        num_steps = -(-(peak + LEAD_SAMPLES) // STEP_SAMPLES)
-        self.begin = self._at = self._first + peak - num_steps * STEP_SAMPLES
-        self._ends = ends[:0]
-        return self._give(ends)
-
-    def finish(self) -> Samples:
-        """The turn is over: what is left to hear, as if silence followed; without any sound, the
-        last 2 s."""
-        if self.begin is None and self._first is None:
-            return self._turn.between(max(0, self._turn.end - KEPT_SAMPLES), self._turn.end)
-        rest = self.push(np.zeros(SOUND_SAMPLES, np.float32), is_last=True)
-        return np.concatenate([rest, np.zeros(self._tail, np.float32)])
-
-    def span(self, is_last: bool = False) -> Samples:
-        """The next samples of the span. is_last: the turn is finished."""
-        num = self._turn.end
-        if self.begin is not None:
-            begin, end = self.begin - MARGIN_SAMPLES, self.end + MARGIN_SAMPLES
-        elif is_last:  # without any sound, the last 2 s
-            begin, end = max(0, num - KEPT_SAMPLES), num
-        else:
-            return NOTHING
+            if is_last or not len(sounds):
+                return self._without_sound(is_last)
+            self._first = self._first_of(int(self._ends[0]), int(enough[sounds[0]]))
         if self.span_begin is None:
-            self.span_begin = self._span_end = begin
-        begin, self._span_end = self._span_end, end if is_last else min(end, num)
-        return self._turn.between(begin, self._span_end)
+            if not is_last and turn.end < self._first + LANDMARK_SAMPLES:
+                return NOTHING, NOTHING
+            # a whole number of steps before the landmark, with a lead before the first sound
+            peak = loudest(turn.between(self._first, self._first + LANDMARK_SAMPLES))
+            num_steps = -(-(peak + LEAD_SAMPLES) // STEP_SAMPLES)
+            self._at = self._end = self._first + peak - num_steps * STEP_SAMPLES
+            self.span_begin = self._span_end = self._at - MARGIN_SAMPLES
+        heard = self._give(is_last)
+        begin, end = self._span_end, self._end + MARGIN_SAMPLES
+        self._span_end = end if is_last else min(end, turn.end)
+        spoken = turn.between(begin, self._span_end)
+        turn.forget(min(self._at, self._span_end, turn.end - BEFORE_SAMPLES))
+        return heard, spoken
 
-    def _give(self, ends: NDArray[np.int64]) -> Samples:
-        """The samples that are heard. ends: of all sounds that are not given yet [n], ascending."""
-        long = np.flatnonzero(np.diff(ends) > TAIL_SAMPLES + MAX_PAUSE_SAMPLES)
+    def _without_sound(self, is_last: bool) -> tuple[Samples, Samples]:
+        end = self._turn.end
+        if not is_last:
+            self._turn.forget(end - SPAN_KEPT_SAMPLES)
+            return NOTHING, NOTHING
+        self.span_begin = max(0, end - KEPT_SAMPLES)
+        rest = self._turn.between(self.span_begin, end)
+        return rest, rest
+
+    def _give(self, is_last: bool) -> Samples:
+        """The samples that are heard, to the last sound and its tail."""
+        long = np.flatnonzero(np.diff(self._ends) > TAIL_SAMPLES + MAX_PAUSE_SAMPLES)
         turn, given = self._turn, []
-        for part in np.split(ends, long + 1) if len(ends) else []:
+        for part in np.split(self._ends, long + 1) if len(self._ends) else []:
             first, last = int(part[0]), int(part[-1])
-            tail = min(self._at + self._tail, first)
+            tail = min(max(self._at, self._end), first)
             given += [turn.between(self._at, tail)]
             given += [turn.between(max(tail, first - MAX_PAUSE_SAMPLES), last)]
-            self._at, self._tail, self.end = last, TAIL_SAMPLES, last + TAIL_SAMPLES
-        tail = min(turn.end, self._at + self._tail)
+            self._at, self._end = last, last + TAIL_SAMPLES
+        self._ends = self._ends[:0]
+        tail = max(self._at, self._end if is_last else min(turn.end, self._end))
         given.append(turn.between(self._at, tail))
-        self._tail -= tail - self._at
         self._at = max(tail, turn.end - MAX_PAUSE_SAMPLES)
-        turn.forget(min(self._at, self._span_end))
         return np.concatenate(given)
 
     def _first_of(self, end: int, enough: int) -> int:
@@ -184,17 +166,17 @@ class Trim:
         and its first dip tells how loud the room is. So far back that its lead is held too, however
         the turn was cut."""
         begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES + STEP_SAMPLES)
-        before = self._turn.between(max(0, begin - RUMBLE_SAMPLES), begin)
-        own = _squares(_led(before, self._turn.between(begin, end)))
-        squares = np.concatenate([np.zeros(SOUND_SAMPLES - 1, np.int64), own])
+        own = _squares(self._led(begin, self._turn.between(begin, end), RUMBLE_SAMPLES - 1))
+        squares = np.pad(own, (SOUND_SAMPLES - 1, 0))
         return begin + int(np.argmax(_sums(squares, SOUND_SAMPLES) >= enough))
 
-    def _levels(self, samples: Samples) -> tuple[Energies, Energies]:
-        """The energy of the stretch that each of them ends, and how much makes it a sound."""
-        samples = _led(self._before, samples)
-        self._before = samples[len(samples) - (RUMBLE_SAMPLES - 1) :]
-        squares = np.concatenate([self._squares, _squares(samples)])
-        self._squares = squares[-(2 * SOUND_SAMPLES - 1) :]
+    def _levels(self, samples: Samples, is_last: bool) -> tuple[Energies, Energies]:
+        """The energy of the stretch that each of them ends, and how much makes it a sound. Silence
+        is judged as if the last sample went on, without a step."""
+        end = self._turn.end
+        if is_last:
+            samples = np.repeat(self._turn.between(end - 1, end), SOUND_SAMPLES)
+        squares = _squares(self._led(end, samples, BEFORE_SAMPLES))
         stretches = _sums(squares, SOUND_SAMPLES)
         before, now = stretches[:-SOUND_SAMPLES], stretches[SOUND_SAMPLES:]
         steady = (now > 0) & (now <= STEADY * before) & (before <= STEADY * now)
@@ -203,18 +185,16 @@ class Trim:
         self._room = int(rooms[-1])
         return now, np.clip(OVER_ROOM * rooms[1:], _SOUND, _LOUD)
 
+    def _led(self, first: int, samples: Samples, num: int) -> Samples:
+        """The samples [n] from the turn's sample `first` on, after the `num` before them. The first
+        one stands for those that the turn does not have: it does not begin with a step."""
+        known = np.concatenate([self._turn.between(max(0, first - num), first), samples])
+        return np.concatenate([np.repeat(known[:1], num + len(samples) - len(known)), known])
+
 
 def loudest(samples: Samples) -> int:
     """The place of the loudest sample."""
     return int(np.argmax(np.abs(samples)))
-
-
-def _led(before: Samples, samples: Samples) -> Samples:
-    """The samples [n] after the RUMBLE_SAMPLES - 1 before them; the first one stands for those that
-    the turn does not have: it does not begin with a step."""
-    known = np.concatenate([before[max(0, len(before) - (RUMBLE_SAMPLES - 1)) :], samples])
-    missing = RUMBLE_SAMPLES - 1 + len(samples) - len(known)
-    return np.concatenate([np.repeat(known[:1], missing), known])
 
 
 def _squares(samples: Samples) -> Energies:
@@ -234,4 +214,4 @@ def _sums(values: Energies, num: int) -> Energies:
 def trimmed(samples: Samples) -> Samples:
     """The samples of a whole turn that are heard [n]."""
     trim = Trim()
-    return np.concatenate([trim.push(samples), trim.finish()])
+    return np.concatenate([trim.push(samples)[0], trim.push(NOTHING, is_last=True)[0]])

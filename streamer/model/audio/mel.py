@@ -29,8 +29,8 @@ BLOCK_FRAMES = 20
 BLOCK_SAMPLES = (BLOCK_FRAMES - 1) * HOP_SAMPLES + FFT_SAMPLES
 MIN_POWER = np.float32(1e-10)
 SILENCE = float(np.log10(MIN_POWER))  # of a frame without sound
-# Zeros that let every frame be known which begins in a clip
-BEHIND_SAMPLES = BLOCK_SAMPLES - HALF_SAMPLES
+# Zeros that let every frame be known that touches a sample of the clip, to the end of a block
+BEHIND_SAMPLES = (BLOCK_FRAMES + 2) * HOP_SAMPLES + FFT_SAMPLES
 
 
 class MelFrames:
@@ -172,10 +172,9 @@ class StreamingLogMel:
         it counts in `maximum`, as in the stock extractor. Hence a clip of up to 20 ms has no window
         at all.
         """
-        # Zeros after the end, like the stock's padding, until every frame that touches a
-        # sample is computed: the valid ceil(n / 160) and two more, which are dropped but count
-        # in the maximum.
-        self._hear(np.zeros((BLOCK_FRAMES + 2) * HOP_SAMPLES + FFT_SAMPLES, np.float32))
+        # Like the stock's padding: the valid ceil(n / 160) frames, and two more, which are
+        # dropped but count in the maximum.
+        self._hear(np.zeros(0, np.float32), is_last=True)
         rest = math.ceil(self.num_samples / HOP_SAMPLES) - self._index * WINDOW_FRAMES
         if num_embeddings(rest) == 0:
             return []
@@ -183,9 +182,9 @@ class StreamingLogMel:
         # is 201 frames.
         return [self._window(min(rest, WINDOW_FRAMES), is_last=True)]
 
-    def _hear(self, samples: Floats) -> None:
+    def _hear(self, samples: Floats, is_last: bool = False) -> None:
         """Append the frames of every block that is complete with them."""
-        frames = self._heard.push(samples)
+        frames = self._heard.push(samples, is_last)
         self.maximum = float(frames.max(initial=self.maximum))
         self._frames = np.concatenate([self._frames, frames])
 

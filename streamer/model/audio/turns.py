@@ -9,7 +9,7 @@ some seconds before the first speech, and the samples that are held back near `m
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, OffsetFilter, Samples
 from streamer.core.audio.trim import NOTHING, Recent, Trim
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.audio.vad import (
@@ -29,7 +30,6 @@ from streamer.model.audio.vad import (
     TurnDetector,
     TurnVoice,
     VoiceActivity,
-    led,
 )
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest after max_turn_s that is too short to be described
@@ -37,49 +37,47 @@ SOON_SAMPLES = SAMPLE_RATE_HZ // 5
 LOUD_SAMPLES = 100  # some clicks have fewer
 
 
+@dataclass(eq=False)
 class Part:
-    """A turn in hand, or a part of one."""
+    """A turn in hand, or a part of one.
 
-    def __init__(
-        self,
-        turn: int,
-        begin: int = 0,
-        frames: deque[Frame] | None = None,
-        measures: bool = False,
-        live_update_s: float | None = None,
-    ) -> None:
-        """begin: the session's sample where it begins. frames: the session's that no turn has taken
-        yet; None: the part judges its samples itself."""
-        self._turn = turn
-        self._begin = begin
-        self.num_samples = 0
-        self._has_sound = False
-        self._num_loud = 0  # samples over QUIET_DBFS
-        self._voice = TurnVoice()
-        self._mel = StreamingLogMel()  # of the part between its first and last sound
-        self._trim = Trim()
-        self.measurer = TurnMeasurer(turn) if measures else None
-        self._frames = frames
-        self._waiting: list[Frame] = []  # until it is known where the span begins
-        self._is_placed = False
+    begin: the session's sample where it begins. frames: the session's that no turn has taken yet;
+    None: the part judges its samples itself.
+    """
+
+    turn: int = 0
+    begin: int = 0
+    frames: deque[Frame] | None = None
+    measures: InitVar[bool] = False
+    live_update_s: InitVar[float | None] = None
+    num_samples: int = 0
+    measurer: TurnMeasurer | None = None
+    _has_sound: bool = False
+    _num_loud: int = 0  # samples over QUIET_DBFS
+    _voice: TurnVoice = field(default_factory=TurnVoice)
+    _trim: Trim = field(default_factory=Trim)
+    _mel: StreamingLogMel = field(default_factory=StreamingLogMel)  # from first to last sound
+
+    def __post_init__(self, measures: bool, live_update_s: float | None) -> None:
+        self.measurer = TurnMeasurer(self.turn) if measures else None
         self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
         self._due = self._every or 0  # sample of the next update
 
     @property
     def end(self) -> int:
         """The session's sample after its last."""
-        return self._begin + self.num_samples
+        return self.begin + self.num_samples
 
     def hear(self, samples: Samples) -> Heard:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
         self._has_sound |= bool(samples.any())
         self._num_loud += int((np.abs(samples) > 10 ** (pcm.QUIET_DBFS / 20)).sum())
-        heard = self._trim.push(samples)
-        self._judge(self._trim.span())
+        heard, spoken = self._trim.push(samples)
+        self._judge(spoken)
         windows = tuple(self._mel.push(heard))
         maximum, num_taken = self._mel.maximum, self.num_samples
-        found = Heard(self._turn, windows, maximum, samples=heard, num_taken=num_taken)
+        found = Heard(self.turn, windows, maximum, samples=heard, num_taken=num_taken)
         if self._every is None or not self._voice.has_speech:
             return found
         # an update begins after a window that ends soon after it is due
@@ -90,66 +88,49 @@ class Part:
         so_far = self.measurer.so_far if self.measurer else None
         return replace(found, provisional=self._mel.provisional(), measures=so_far)
 
-    def finish(
-        self,
-        stopped_ms: int | None = None,
-        last_speech_ms: int | None = None,
-        goes_on: bool = False,
-        shows_measures: bool = False,
-    ) -> list[Item]:
-        """End it: Heard for samples that were held back, then Closed."""
-        measurer = self.measurer
-        samples = self._trim.finish()
+    def finish(self, shows_measures: bool = False, **ended: Any) -> list[Item]:
+        """End it: Heard for samples that were held back, then Closed. ended: fields of Closed that
+        tell how it ended."""
+        measurer, voice = self.measurer, self._voice
+        samples, spoken = self._trim.push(NOTHING, is_last=True)
         rest = (*self._mel.push(samples), *self._mel.finish())
-        self._judge(self._trim.span(is_last=True), is_last=True)
+        self._judge(spoken, is_last=True)
         if measurer is not None:
             measurer.is_over = True
-        has_speech, last_speech = self._voice.has_speech, self._voice.last_speech_sample
-        if last_speech is not None and self._frames is None:
+        last_speech = voice.last_speech_sample
+        if last_speech is not None and self.frames is None:
             last_speech += self._trim.span_begin or 0
         maximum, num_taken = self._mel.maximum, self.num_samples
-        heard = Heard(self._turn, (), maximum, samples=samples, num_taken=num_taken)
+        heard = Heard(self.turn, (), maximum, samples=samples, num_taken=num_taken)
         closed = Closed(
-            self._turn,
+            self.turn,
             rest,
             maximum,
             num_samples=num_taken,
-            has_speech=has_speech,
+            has_speech=voice.has_speech,
             last_speech=last_speech,
-            stopped_ms=stopped_ms,
-            last_speech_ms=last_speech_ms,
-            goes_on=goes_on,
-            measures=partial(measurer.finish, has_speech) if measurer else None,
+            measures=partial(measurer.finish, voice.has_speech) if measurer else None,
             curves=measurer.curves if measurer and shows_measures else None,
             is_quiet=self._has_sound and self._num_loud < LOUD_SAMPLES,
+            **ended,
         )
         return [heard, closed] if len(samples) else [closed]
 
     def _judge(self, spoken: Samples, is_last: bool = False) -> None:
-        """Hear samples [n] of the span."""
-        if self._frames is not None:
-            frames = self._in_span(_taken(self._frames, self.end))
-        else:
+        """Hear samples [n] of the span. The session's frames are taken once it is known where that
+        begins."""
+        frames: list[Frame] = []
+        span_begin = self._trim.span_begin
+        if self.frames is None:
             spoken, frames = self._voice.hear(spoken, is_last)
+        elif span_begin is not None:
+            for frame in _taken(self.frames, self.end):
+                self._voice.count(frame.later(-self.begin))
+                frames.append(frame.later(-self.begin - span_begin))
+            frames = [frame for frame in frames if frame.end_sample > 0]
         if self.measurer is not None:
-            begin = (self._trim.span_begin or 0) + self._voice.begin
+            begin = (span_begin or 0) + self._voice.begin
             self.measurer.push(spoken, frames, begin, self.num_samples)
-
-    def _in_span(self, frames: list[Frame]) -> list[Frame]:
-        """The session's frames, counted from the span's begin, once that is known. The first ones
-        are silent where the turn lacks the lead before its speech."""
-        for frame in frames:
-            self._waiting.append(frame.later(-self._begin))
-            self._voice.count(self._waiting[-1])
-        if self._trim.span_begin is None:
-            return []
-        found = [frame.later(-self._trim.span_begin) for frame in self._waiting]
-        found = [frame for frame in found if frame.end_sample > 0]
-        self._waiting.clear()
-        if self._is_placed or not found:
-            return found
-        self._is_placed = True
-        return led(found)
 
 
 def _taken(frames: deque[Frame], end: int) -> list[Frame]:
@@ -160,45 +141,41 @@ def _taken(frames: deque[Frame], end: int) -> list[Frame]:
     return found
 
 
+@dataclass(eq=False)
 class TurnCutter:
-    """Each of `push`, `commit`, `settle`, `clear` returns items. Raises ValueError for a bad
-    rate."""
+    """Each of `push`, `commit`, `settle`, `clear` returns items. Raises ValueError for a bad rate.
 
-    def __init__(
-        self,
-        sample_rate_hz: int,
-        max_turn_s: float,
-        rule: Any = None,
-        live_update_s: float | None = None,
-        is_recording: bool = False,
-        measures: bool = False,
-        shows_measures: bool = False,
-        encoding: pcm.Encoding = "pcm16",
-        coach: Any = None,
-    ) -> None:
-        """rule: stages/events.py's TurnDetection. coach: takes all samples of the session, also
-        between turns; the entry point `coach.live` makes it."""
-        self.coach = coach
-        self.num_turns = 0  # turns opened in this session
-        self._chunker = Chunker(sample_rate_hz)
+    rule: stages/events.py's TurnDetection. shows_measures: items have curves, too. coach: takes all
+    samples of the session, also between turns; the entry point `coach.live` makes it.
+    """
+
+    sample_rate_hz: int
+    max_turn_s: float
+    rule: Any = None
+    live_update_s: float | None = None
+    is_recording: bool = False
+    measures: bool = False
+    shows_measures: bool = False
+    encoding: pcm.Encoding = "pcm16"
+    coach: Any = None
+    num_turns: int = 0  # opened in this session
+
+    def __post_init__(self) -> None:
+        self._chunker = Chunker(self.sample_rate_hz)
         self._offset = OffsetFilter()
-        self._is_float = is_recording
-        self._encoding = encoding
+        self._half = b""  # of a sample; at the end of a turn it is dropped
         self._voice = VoiceActivity()
-        self._detector = TurnDetector(rule) if rule else None
+        self._detector = TurnDetector(self.rule) if self.rule else None
         # With detection: frames and samples that no turn has taken yet, and samples whose frame
         # was judged.
         self._frames: deque[Frame] = deque()
         self._past = Recent()
         self._judged = 0
         # samples before a turn that may become its padding
-        padding_ms = rule.prefix_padding_ms + MIN_START_MS + FRAME_MS if rule else 0
+        padding_ms = self.rule.prefix_padding_ms + MIN_START_MS + FRAME_MS if self.rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
         self._part: Part | None = None
-        self._measures = measures
-        self._live_update_s = live_update_s
-        self._shows_measures = shows_measures
-        self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
+        self._limit = int(self.max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)
         self._held = NOTHING  # near the limit: too early to say which part it belongs to
 
@@ -209,13 +186,15 @@ class TurnCutter:
 
     def push(self, data: bytes) -> list[Item]:
         """Hear mono PCM16 (little-endian) or G.711, cut at any byte; or whole float32 samples."""
-        if self._is_float:
-            chunk = self._chunker.push(np.frombuffer(data, "<f4"))
-        elif self._encoding == "pcm16":
-            chunk = self._chunker.push_pcm16(data)
+        if self.is_recording:
+            samples = np.frombuffer(data, "<f4")
+        elif self.encoding == "pcm16":
+            data = self._half + data
+            whole = len(data) // 2 * 2
+            samples, self._half = pcm.from_pcm16(data[:whole]), data[whole:]
         else:
-            chunk = self._chunker.push(pcm.from_g711(data, self._encoding))
-        return self._take(chunk)
+            samples = pcm.from_g711(data, self.encoding)
+        return self._take(self._chunker.push(samples))
 
     def commit(self) -> list[Item]:
         """End the turn in hand here; nothing if there is none."""
@@ -227,15 +206,7 @@ class TurnCutter:
     def settle(self, num_left: int = 0) -> list[Item]:
         """Hear the samples that are held, now that only `num_left` samples come before the commit:
         as the turn's own, or as a part of their own if the turn is too long for that."""
-        held, self._held = self._held, NOTHING
-        num_open = len(held) + num_left
-        items: list[Item] = []
-        if num_open >= 2 * self._short:  # enough for this part to end at its limit
-            items += self._hear(held[: self._short])
-            held = held[self._short :]
-        if num_open > self._short:
-            items += self._go_on()
-        return items + self._hear(held)
+        return self._push(NOTHING, num_left)
 
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
@@ -250,7 +221,7 @@ class TurnCutter:
         return [Dropped(self.num_turns - 1)]
 
     def _restart(self) -> None:
-        self._offset = OffsetFilter()
+        self._offset, self._half = OffsetFilter(), b""
         if self._detector is not None:
             self._detector.restart(self._past.begin // SAMPLES_PER_MS)
 
@@ -260,7 +231,7 @@ class TurnCutter:
             self.coach.push(samples)
         if self._detector is None:
             return [*self._open(), *self._push(samples)] if len(samples) else []
-        self._past.add(samples)
+        self._past.append(samples)
         items: list[Item] = []
         for frame in self._voice.push(samples):
             self._judged = frame.end_sample
@@ -271,7 +242,7 @@ class TurnCutter:
                     items += self._open(at_ms, self._past.begin)
                 case int(at_ms), last_speech_ms:
                     items += self._give(at_ms * SAMPLES_PER_MS)
-                    items += self._close(at_ms, last_speech_ms)
+                    items += self._close(stopped_ms=at_ms, last_speech_ms=last_speech_ms)
         # voice activity may still end the turn after the last judged sample, never before it
         if self._part:
             return items + self._give(self._judged)
@@ -287,30 +258,34 @@ class TurnCutter:
         self._past.forget(end)
         _taken(self._frames, self._past.begin)
 
-    def _push(self, samples: Samples) -> list[Item]:
-        """Hear samples [n] of the turn in hand, in as many parts as it takes."""
+    def _push(self, samples: Samples, num_left: int | None = None) -> list[Item]:
+        """Hear samples [n] of the turn in hand, in as many parts as it takes. num_left: the turn's
+        samples after them; None: unknown, so those that may be a last part's are held back."""
         items: list[Item] = []
         held = np.concatenate([self._held, samples])
         while len(held) and self._part is not None:
-            room = self._limit - self._short - self._part.num_samples
-            if room <= 0 and len(held) < 2 * self._short:
-                break
-            num = room if room > 0 else self._short
-            items += self._hear(held[:num])
+            room = self._limit - self._part.num_samples
+            num, num_open = room, len(held) + (num_left or 0)
+            is_over = num_open >= room + self._short  # the part: there is enough for another
+            if not is_over and num_left is not None and num_open <= room:
+                num = len(held)
+            elif not is_over:
+                num, is_over = max(0, room - self._short), num_left is not None
+            if len(held[:num]):
+                items.append(self._part.hear(held[:num]))
             held = held[num:]
-            items += self._go_on() if room <= 0 else []
+            if not is_over:
+                break
+            items += self._go_on()
         self._held = held
         return items
-
-    def _hear(self, samples: Samples) -> list[Item]:
-        return [self._part.hear(samples)] if self._part and len(samples) else []
 
     def _open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
         """Begin a turn, if none is open, at the session's sample `begin`."""
         if self._part is not None:
             return []
         frames = None if self._detector is None else self._frames
-        self._part = Part(self.num_turns, begin, frames, self._measures, self._live_update_s)
+        self._part = Part(self.num_turns, begin, frames, self.measures, self.live_update_s)
         self.num_turns += 1
         return [TurnOpened(self.num_turns - 1, at_ms)]
 
@@ -318,15 +293,24 @@ class TurnCutter:
         """End this part; the turn goes on as another."""
         part, self._part = self._part, None
         assert part is not None
-        closed = part.finish(goes_on=True, shows_measures=self._shows_measures)
+        closed = part.finish(self.shows_measures, goes_on=True)
         return [*closed, *self._open(begin=part.end)]
 
-    def _close(
-        self, stopped_ms: int | None = None, last_speech_ms: int | None = None
-    ) -> list[Item]:
+    def _close(self, **ended: int) -> list[Item]:
         """End the turn. Held samples belong to it, or are a last part if it is too long."""
         if self._part is None:
             return []
         items = self.settle()
         part, self._part = self._part, None
-        return items + part.finish(stopped_ms, last_speech_ms, False, self._shows_measures)
+        return items + part.finish(self.shows_measures, **ended)
+
+
+def measure(samples: Samples) -> SpeechMeasures:
+    """The measures of a whole turn [n] float32 at 16 kHz."""
+    turn = Part(measures=True)
+    turn.hear(samples)
+    *_, closed = turn.finish()
+    assert isinstance(closed, Closed)
+    assert closed.measures is not None
+    found: SpeechMeasures = closed.measures()
+    return found

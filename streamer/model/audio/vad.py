@@ -14,16 +14,21 @@ every way of cutting the samples gives the same bits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES, loudest
+from streamer.core.audio.trim import (
+    LANDMARK_SAMPLES,
+    LEAD_SAMPLES,
+    MARGIN_SAMPLES,
+    NOTHING,
+    Recent,
+    loudest,
+)
 from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES
 from streamer.model.audio.mel import hann
@@ -42,20 +47,15 @@ _SAMPLES = 575 - np.abs(575 - np.arange(0, 512, 128)[:, None] - np.arange(WINDOW
 _NEAR = np.arange(4)[:, None] + np.arange(3)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """32 ms from `start_sample` on; probability 0..1 that someone speaks in it."""
+class Frame(NamedTuple):
+    """32 ms before `end_sample`; probability 0..1 that someone speaks in it."""
 
-    start_sample: int
+    end_sample: int
     probability: float
-
-    @property
-    def end_sample(self) -> int:
-        return self.start_sample + FRAME_SAMPLES
 
     def later(self, num: int) -> Frame:
         """The same, `num` samples later."""
-        return Frame(self.start_sample + num, self.probability)
+        return Frame(self.end_sample + num, self.probability)
 
 
 # A clip holds speech if one stretch of it is long enough. (A sum over the clip would grow with its
@@ -97,17 +97,15 @@ class VoiceActivity:
 
     def _hear(self, samples: Floats) -> list[Frame]:
         held = np.concatenate([self._rest, samples], dtype=np.float32)
-        num_frames = (len(held) - CONTEXT_SAMPLES) // FRAME_SAMPLES
-        self._rest = held[num_frames * FRAME_SAMPLES :].copy()
-        if not num_frames:
-            return []
-        length = CONTEXT_SAMPLES + FRAME_SAMPLES
-        rows = np.lib.stride_tricks.sliding_window_view(held, length)[::FRAME_SAMPLES]
+        num = (len(held) - CONTEXT_SAMPLES) // FRAME_SAMPLES * FRAME_SAMPLES
+        self._rest = held[num:].copy()
         found: list[float] = []
-        for first in range(0, num_frames, MAX_FRAMES):
-            found += self._probabilities(rows[first : first + MAX_FRAMES])
-        begin, self._num_samples = self._num_samples, self._num_samples + num_frames * FRAME_SAMPLES
-        return [Frame(begin + i * FRAME_SAMPLES, chance) for i, chance in enumerate(found)]
+        for at in range(0, num, MAX_FRAMES * FRAME_SAMPLES):
+            piece = held[at : min(at + MAX_FRAMES * FRAME_SAMPLES, num) + CONTEXT_SAMPLES]
+            rows = np.lib.stride_tricks.sliding_window_view(piece, CONTEXT_SAMPLES + FRAME_SAMPLES)
+            found += self._probabilities(rows[::FRAME_SAMPLES])
+        begin, self._num_samples = self._num_samples, self._num_samples + num
+        return [Frame(begin + i * FRAME_SAMPLES, chance) for i, chance in enumerate(found, 1)]
 
     def _probabilities(self, rows: Floats) -> list[float]:
         """The probability of speech in each row. rows: [n, 576], consecutive frames. Raises OSError
@@ -168,12 +166,6 @@ def _weights() -> dict[str, Floats]:
     for name in ("feed", "recur", "gates"):
         weights[name] = weights[name] * halved
     return weights
-
-
-def led(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames, and before them as many without speech as reach back to sample 0."""
-    missing = range(frames[0].start_sample if frames else 0, 0, -FRAME_SAMPLES)
-    return [Frame(at - FRAME_SAMPLES, 0.0) for at in reversed(missing)] + list(frames)
 
 
 # Unbroken speech of this length begins a turn. One frame does so for clicks and taps too; the
@@ -242,7 +234,7 @@ class TurnVoice(VoiceActivity):
         self.begin = 0
         self._kept = kept
         self._silent = silent  # samples that are left of these
-        self._held = np.zeros(0, np.float32)
+        self._turn = Recent()
         self._first: int | None = None  # the turn's sample where speech begins, roughly
         self._rise = 0  # the turn's sample from which the probability is at least RISING
         self._is_placed = False
@@ -252,57 +244,44 @@ class TurnVoice(VoiceActivity):
 
         Both are empty until the begin is known. The first frame may begin before the first sample.
         """
-        frames: list[Frame] = []
-        if self._is_placed:
-            frames = self.push(samples, is_last)
-            return samples, [frame.later(-self.begin) for frame in frames]
-        self._held = np.concatenate([self._held, samples])
-        if self._first is None:
-            self._seek(samples)
-        num = self.begin + len(self._held)
-        is_known = self._first is not None and num >= self._first + LANDMARK_SAMPLES
-        if not (is_last or is_known):
+        again, turn = samples, self._turn
+        if not self._is_placed:
+            turn.append(samples)
             if self._first is None:
-                self._drop(len(self._held) - 2 * self._kept - LANDMARK_SAMPLES)
-            return samples[:0], []
-        self._is_placed = True
-        if self._first is None:
-            self._drop(len(self._held) - self._kept)
-        else:
-            frames = self._place(self._first, is_last)
-        samples, self._held = self._held, self._held[:0].copy()
-        return samples, frames
+                self._seek(samples)
+            if self._first is None:
+                turn.forget(
+                    turn.end - (self._kept if is_last else 2 * self._kept + LANDMARK_SAMPLES)
+                )
+                self.begin = turn.begin
+                return turn.take(turn.end) if is_last else NOTHING, []
+            if not is_last and turn.end < self._first + LANDMARK_SAMPLES:
+                return NOTHING, []
+            again = self._place(self._first)
+            samples = turn.between(self.begin, turn.end)
+            self._turn, self._is_placed = Recent(), True
+        return samples, [frame.later(-self.begin) for frame in self.push(again, is_last)]
 
     def _seek(self, samples: Floats) -> None:
         """Judge until somebody speaks."""
-        if self._silent:
-            num = min(self._silent, len(samples))
-            samples = np.concatenate([np.zeros(num, np.float32), samples[num:]])
-            self._silent -= num
-        for at in range(0, len(samples), SAMPLE_RATE_HZ):
-            for frame in self._hear(samples[at : at + SAMPLE_RATE_HZ]):
-                self.count(frame)
-                if frame.probability < RISING:
-                    self._rise = frame.end_sample
-                if self._run >= RUN_FRAMES:
-                    begin = frame.end_sample - self._run * FRAME_SAMPLES
-                    self._first = max(min(self._rise, begin), begin - self._kept, 0)
-                    return
+        num = min(self._silent, len(samples))
+        self._silent -= num
+        for frame in self._hear(np.concatenate([np.zeros(num, np.float32), samples[num:]])):
+            self.count(frame)
+            if frame.probability < RISING:
+                self._rise = frame.end_sample
+            if self._run >= RUN_FRAMES:
+                begin = frame.end_sample - self._run * FRAME_SAMPLES
+                self._first = max(min(self._rise, begin), begin - self._kept, 0)
+                return
 
-    def _place(self, first: int, is_last: bool) -> list[Frame]:
-        """Begin with what is held, and judge it anew from the speech on."""
-        spoken = self._held[first - self.begin :]
+    def _place(self, first: int) -> Floats:
+        """Begin before the speech; return the samples that are judged anew, from the speech on."""
+        spoken = self._turn.between(first, self._turn.end)
         peak = first + loudest(spoken[:LANDMARK_SAMPLES])
-        self._drop(first - self._kept - self.begin)
         at = peak - -(-(peak - first + BEFORE_SAMPLES) // APART_SAMPLES) * APART_SAMPLES
         self.restart(at)
-        lead = np.zeros(first - at, np.float32)  # silence: no noise before the speech counts
-        again = np.concatenate([lead, spoken])
-        silence = np.zeros((self.begin - peak) % GRID_SAMPLES, np.float32)
-        self.begin -= len(silence)
-        self._held = np.concatenate([silence, self._held])
-        return led([frame.later(-self.begin) for frame in self.push(again, is_last)])
-
-    def _drop(self, num: int) -> None:
-        self._held = self._held[max(0, num) :]
-        self.begin += max(0, num)
+        self._turn.forget(first - self._kept)
+        self.begin = self._turn.begin - (self._turn.begin - peak) % GRID_SAMPLES
+        # silence: no noise before the speech counts
+        return np.concatenate([np.zeros(first - at, np.float32), spoken])

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from streamer.audio.file import open_audio
-from streamer.core.audio.chunker import BadAudio, Chunker, Mixer
+from streamer.core.audio.chunker import TELEPHONE_HZ, BadAudio, Chunker, HighBand, Mixer
 from streamer.core.audio.pcm import MAX_MAGNITUDE
-from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
 from streamer.recording import chunks_of
 
 RATES = [1_000, 8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 384_000]
@@ -61,17 +60,6 @@ def test_added_delay_is_at_most_50_ms(rate):
     for i in range(100):
         heard += len(chunker.push(np.zeros(rate // 100, np.float32)))
         assert (i + 1) / 100 - heard / 16_000 <= 0.05 + 1e-9
-
-
-def test_half_a_sample_waits_and_at_the_end_is_dropped():
-    chunker = Chunker(16_000, 2)
-    frames = b"\x00\x40\x00\x40\x00\xc0\x00\xc0"
-    assert len(chunker.push_pcm16(frames[:3])) == 0
-    assert len(chunker.push_pcm16(bytearray(frames[3:] + b"\x01"))) == 0  # under a mixer's block
-    assert chunker.finish().tolist() == [0.5, -0.5]
-    # The lost byte does not shift what follows.
-    chunker.push_pcm16(frames)
-    assert chunker.finish().tolist() == [0.5, -0.5]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2 * MAX_MAGNITUDE])

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.core.audio import trim
+from streamer.core.audio.chunker import TELEPHONE_HZ, HighBand
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, from_g711, on_grid
-from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
 
 SECOND = SAMPLE_RATE_HZ
 NOISE = on_grid((0.05 * np.random.default_rng(0).standard_normal(3 * SECOND)).astype(np.float32))
@@ -79,7 +79,8 @@ def test_no_cut_changes_what_is_heard(cuts, noise):
     room[2 * SECOND : 3 * SECOND] += sound(1, 2)
     louder = 10 ** (noise / 20) * np.random.default_rng(5).standard_normal(len(room))
     whole, one = on_grid((on_grid(room) + louder).astype(np.float32)), trim.Trim()
-    heard = [*map(one.push, np.split(whole, sorted(cuts))), one.finish()]
+    heard = [one.push(piece)[0] for piece in np.split(whole, sorted(cuts))]
+    heard.append(one.push(trim.NOTHING, is_last=True)[0])
     assert np.array_equal(np.concatenate(heard), trim.trimmed(whole))
 
 
@@ -89,12 +90,9 @@ def test_no_cut_changes_what_is_heard(cuts, noise):
 def test_a_span_is_what_is_heard_with_its_pauses_whole(begin, pause, piece):
     voice = np.concatenate([sound(1), silence(pause * SECOND), sound(1, 3)])
     turn = np.concatenate([silence(begin), voice, silence(3 * SECOND)])
-    one, given = trim.Trim(), []
-    for at in range(0, len(turn), piece):
-        one.push(turn[at : at + piece])
-        given.append(one.span())
-    one.finish()
-    found = np.concatenate([*given, one.span(is_last=True)])
+    one = trim.Trim()
+    given = [one.push(turn[at : at + piece])[1] for at in range(0, len(turn), piece)]
+    found = np.concatenate([*given, one.push(trim.NOTHING, is_last=True)[1]])
     assert holds(found[trim.MARGIN_SAMPLES : -trim.MARGIN_SAMPLES], voice)
     assert one.span_begin == begin - int(np.flatnonzero(found)[0])
 
@@ -113,10 +111,9 @@ def test_a_pause_inside_is_heard_up_to_two_seconds():
 @pytest.mark.parametrize("room", [silence(30 * SECOND), sound(30) * np.float32(0.1)])
 def test_without_any_sound_the_last_two_seconds_are_heard(room):
     one, room = trim.Trim(), on_grid(room)
-    one.push(room)
-    assert not len(one.span())
-    heard = one.finish()
-    assert np.array_equal(one.span(is_last=True), heard)
+    assert not any(map(len, one.push(room)))
+    heard, span = one.push(trim.NOTHING, is_last=True)
+    assert np.array_equal(span, heard)
     assert len(heard) == trim.KEPT_SAMPLES
     assert [len(trim.trimmed(room[:num])) for num in (200, 0)] == [200, 0]
 

@@ -13,9 +13,8 @@ from pipelines.embedded.codecs import telephone
 from pipelines.embedded.labels import f0_track, speech_frames
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.measures.levels import levels_of
-from streamer.model.audio.ear import measure
-from streamer.model.audio.pitch import PitchTrack, f0_of
-from streamer.model.audio.turns import Part
+from streamer.model.audio.ear import PitchTrack, f0_of
+from streamer.model.audio.turns import Part, measure
 
 
 def heard(samples):

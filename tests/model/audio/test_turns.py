@@ -91,6 +91,13 @@ def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
     assert [item.goes_on for item in closed] == [True] * (len(closed) - 1) + [False] * bool(closed)
 
 
+def test_half_a_sample_waits_and_at_the_end_is_dropped():
+    hearing, data = TurnCutter(RATE_HZ, 60.0), pcm(speech(1))
+    whole = turns(hear(hearing, data))
+    for _ in range(2):  # the lost byte does not shift the next turn
+        assert turns(hear(hearing, data + b"\1", [slice(0, 999), slice(999, None)])) == whole
+
+
 def test_an_hour_of_silence_says_nothing_and_holds_a_second():
     hearing = TurnCutter(16_000, 60.0, TurnDetection())
     quiet = (np.random.default_rng(0).normal(0, 20, RATE_HZ * 10)).astype("<i2").tobytes()
@@ -124,7 +131,7 @@ class Played(VoiceActivity):
 
     def __init__(self, probabilities):
         super().__init__()
-        for i, p in enumerate(probabilities):
+        for i, p in enumerate(probabilities, 1):
             self.count(Frame(512 * i, p))
 
 
@@ -141,7 +148,7 @@ def test_the_rule_wants_one_stretch_with_at_most_single_gaps():
 def bounds(probabilities):
     """(ms where a turn begins, None), or (ms where it ends, ms of the last speech)."""
     detector = TurnDetector(TurnDetection())
-    events = [detector.push(Frame(512 * i, p)) for i, p in enumerate(probabilities)]
+    events = [detector.push(Frame(512 * i, p)) for i, p in enumerate(probabilities, 1)]
     return [e for e in events if e is not None]
 
 
