@@ -13,13 +13,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
-from streamer.core.measures.frames import HOP_SAMPLES, MEL_EDGES_HZ, NUM_MELS
+from streamer.core.measures.frames import HOP_SAMPLES, MEL_EDGES_HZ, NUM_MELS, Floats
 from streamer.model.kernels.library import PANEL, kernel
 
-Floats = NDArray[np.float32]
 FFT_SAMPLES = 400
 HALF_SAMPLES = FFT_SAMPLES // 2
 # All frames are computed in blocks of this many, so no cut of the input changes a bit, and the
@@ -149,7 +147,7 @@ class StreamingLogMel:
         self._frames = np.zeros((0, NUM_MELS), np.float32)  # of the window being filled
         self._index = 0
 
-    def push(self, samples: NDArray[np.float32]) -> list[MelWindow]:
+    def push(self, samples: Floats) -> list[MelWindow]:
         """Takes samples [n] float32; returns the windows that are now complete (mostly none)."""
         self.num_samples += len(samples)
         self._hear(samples)

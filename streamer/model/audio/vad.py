@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import (
@@ -30,10 +29,9 @@ from streamer.core.audio.trim import (
     loudest,
 )
 from streamer.core.measures.density import STEP_FRAMES
-from streamer.core.measures.frames import HOP_SAMPLES
+from streamer.core.measures.frames import HOP_SAMPLES, Floats
 from streamer.model.audio.mel import hann
 
-Floats = NDArray[np.float32]
 FRAME_SAMPLES = 512
 FRAME_MS = 32
 CONTEXT_SAMPLES = 64  # the network sees the end of the frame before
