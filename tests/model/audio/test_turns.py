@@ -126,23 +126,23 @@ def test_frames_equal_silero_and_the_counts_follow_from_them(monkeypatch):
     assert 7_000 < 512 * spoken[0] < 12_000
 
 
-class Played(VoiceActivity):
-    """Counts given probabilities instead of the network's."""
-
-    def __init__(self, probabilities):
-        super().__init__()
-        for i, p in enumerate(probabilities, 1):
-            self.count(Frame(512 * i, p))
-
-
-def test_the_rule_wants_one_stretch_with_at_most_single_gaps():
-    assert not Played([0.9] * 7).has_speech
-    assert Played([0.9] * 8).has_speech
-    assert not Played(([0.9] * 3 + [0.1]) * 1 + [0.9] * 3).has_speech  # 7 frames with the gap
-    assert Played(([0.9] * 3 + [0.1]) * 1 + [0.9] * 4).has_speech
-    assert not Played([0.9, 0.1, 0.1] * 500).has_speech
-    assert not Played([0.1] + [0.9] * 7).has_speech  # a gap before the stretch does not count
-    assert Played([0.9] * 8 + [0.0] * 500).has_speech  # stays true
+@pytest.mark.parametrize(
+    ("probabilities", "is_speech"),
+    [
+        ([0.9] * 7, False),
+        ([0.9] * 8, True),
+        ([0.9] * 3 + [0.1] + [0.9] * 3, False),  # 7 frames with the gap
+        ([0.9] * 3 + [0.1] + [0.9] * 4, True),
+        ([0.9, 0.1, 0.1] * 500, False),
+        ([0.1] + [0.9] * 7, False),  # a gap before the stretch does not count
+        ([0.9] * 8 + [0.0] * 500, True),  # stays true
+    ],
+)
+def test_the_rule_wants_one_stretch_with_at_most_single_gaps(probabilities, is_speech):
+    voice = VoiceActivity()
+    for i, p in enumerate(probabilities, 1):
+        voice.count(Frame(512 * i, p))
+    assert voice.has_speech is is_speech
 
 
 def bounds(probabilities):
