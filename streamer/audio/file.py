@@ -355,9 +355,9 @@ def _pieces(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> Iterat
     """The rest of the stream. A thread that blocks inside the read of a pipe cannot be ended, so
     the program's end would wait for it: here it waits while `is_over` is false."""
     raw = getattr(stream, "raw", stream)  # if it is no file, it may hold data in a buffer
-    poll, read = None, getattr(stream, "read1", stream.read)
+    poll, read = None, stream.read
     if isinstance(raw, io.FileIO):
-        poll = select.poll()
+        poll, read = select.poll(), getattr(stream, "read1", stream.read)
         poll.register(raw.fileno(), select.POLLIN)
     while True:
         while poll is not None and not poll.poll(LOOK_MS):
