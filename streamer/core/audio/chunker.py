@@ -180,8 +180,8 @@ MORE_DB = np.float32(6.0)
 # Further under what is past a frame counts as no softer: after speech the guess would swell.
 LEAST_SINCE_DB = np.float32(-15.0)
 LEAST_POWER = np.float32(1e-9)
-# Of a bin's mean power, where white noise at full scale has 22: under -107 dBFS there is nothing to
-# go on.
+# A bin's mean power, where white noise at full scale has 22: under -107 dBFS there is nothing to go
+# on.
 SILENT_DB = -85.0
 BLOCK_FRAMES = 200  # at once: a recording of an hour takes no more memory than two seconds
 NUM_PATTERNS = 256  # of noise, one a frame, again and again

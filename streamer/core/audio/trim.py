@@ -73,7 +73,7 @@ class Recent(Growing):
         """The samples from `first` to `end` [end - first]; those that it forgot are silent, too."""
         held = self.values[max(0, first - self.begin) : max(0, end - self.begin)]
         before, after = max(0, min(self.begin, end) - first), max(0, end - max(first, self.end))
-        return np.pad(held, (before, after))
+        return np.concatenate([np.zeros(before, np.float32), held, np.zeros(after, np.float32)])
 
     def forget(self, before: int) -> None:
         """Forget the samples before this one."""
@@ -111,7 +111,7 @@ class Trim:
         Voice activity and the measures hear the span.
 
         is_last: the turn is over, and none are pushed. Silence follows, and no landmark is waited
-        for. Of a turn without any sound, the last 2 s are both.
+        for. Both are the last 2 s of a turn without any sound.
         """
         levels, enough = self._levels(samples, is_last)
         sounds, turn = np.flatnonzero(levels >= enough), self._turn
