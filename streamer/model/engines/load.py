@@ -34,17 +34,7 @@ from streamer.model.checkpoint.weights import (
     entries,
     reading,
 )
-from streamer.model.engines.engine import (
-    Audio,
-    Floats,
-    KVSlots,
-    Span,
-    Text,
-    Tower,
-    arrays_of,
-    rotary,
-    sinusoids,
-)
+from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, arrays_of, rotary, sinusoids
 
 Weights = dict[str, Tensor]
 Layer = Mapping[str, Any]  # of TextShape.layer or AudioShape.layer; matrices may have another form
@@ -53,7 +43,7 @@ SMALL = 50_000_000  # parameters, up to which a product is too small to be worth
 
 def load_torch(
     directory: Path, shapes: Shapes, device: str, engine: str, told: Told
-) -> tuple[Tower, Text]:
+) -> tuple[AudioTower, TextModel]:
     """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
     check_device(device)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
