@@ -17,7 +17,7 @@ import numpy as np
 from streamer.config import ConfigError
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
-from streamer.core.text.chinese import comma, told
+from streamer.core.text import comma, told
 from streamer.core.timeline import Conversation, Span, Timeline, conversation
 from streamer.extras import missing
 from streamer.progress import clock

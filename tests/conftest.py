@@ -47,7 +47,7 @@ def tiny_pair(tmp_path_factory):
     """(edge, cloud) of random thinkers with one tokenizer; one process compiles their kernels."""
     import tiny
 
-    from streamer.model.offline import warm_up
+    from streamer.model.decoding import warm_up
     from streamer.model.thinker import load
 
     home = tmp_path_factory.mktemp("models")

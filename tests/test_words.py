@@ -15,7 +15,7 @@ from streamer.audio.file import open_audio
 from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence, parse
 from streamer.core.measures.levels import level_chances, levels_of, opinion_of
 from streamer.core.text.vocabulary import Emitter
-from streamer.model.offline import hear_parts
+from streamer.model.listener import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load
 from streamer.recording import chunks_of

@@ -21,7 +21,7 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.rules.settings import LevelWeights
 from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
-from streamer.model.decoding import LocalVerifier
+from streamer.model.decoding import Decoder
 from streamer.model.thinker import Thinker
 from streamer.net.link.client import RemoteCloud, VerifierAddress
 from streamer.net.link.server import ServedTurn, VerifierModel
@@ -84,7 +84,7 @@ class ModelJudge:
         self._target = LocalTarget(
             model,
             model.listen(turn.rules.language),
-            partial(LocalVerifier, rules=turn.rules, sampling=turn.sampling),
+            partial(Decoder.of, rules=turn.rules, sampling=turn.sampling),
         )
         self.verify = self._target.verify
         self.close = self._target.close

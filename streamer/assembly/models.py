@@ -24,14 +24,8 @@ from streamer.extras import load as load_extra
 from streamer.model.audio.turns import TurnCutter
 from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.weights import fingerprint_of
-from streamer.model.decoding import (
-    GenerateDrafter,
-    IncrementalDrafter,
-    LocalVerifier,
-    describe_so_far,
-)
+from streamer.model.decoding import Decoder, GenerateDrafter, describe_so_far, warm_up
 from streamer.model.listener import Listener
-from streamer.model.offline import warm_up
 from streamer.model.scheduler import StepScheduler
 from streamer.model.thinker import Role, Thinker, check_pair, check_torch, load, resolve
 from streamer.progress import Bar
@@ -185,11 +179,11 @@ class Models:
         return language or self.language
 
     @property
-    def drafting(self) -> Callable[..., GenerateDrafter | IncrementalDrafter]:
+    def drafting(self) -> Callable[..., GenerateDrafter | Decoder]:
         """Makes a turn's drafter on the edge, of a listener, rules, sampling and level weights."""
         if self.config.draft == "generate":
             return lambda listener, *_: GenerateDrafter(listener, self._stock_edge)
-        return IncrementalDrafter
+        return Decoder.of
 
 
 def doubts_of(config: Config, first: ModelCard, rules: Rules, cloud: str) -> Iterator[str]:
@@ -252,7 +246,7 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
 
             cloud = await open_remote(models, group)
         elif (thread := threads["cloud"]) is not None:
-            cloud = LocalCloud(thread, partial(LocalVerifier, sampling=models.config.sampling()))
+            cloud = LocalCloud(thread, partial(Decoder.of, sampling=models.config.sampling()))
         max_turn_s = min(thinker.card.max_turn_s for thinker in models.thinkers)
         yield Parts(
             plan=plan,

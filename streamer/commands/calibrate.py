@@ -22,7 +22,8 @@ from streamer.core.calibration import Certified, Paths, certify, num_needed, pat
 from streamer.core.measures.levels import level_weights
 from streamer.model.checkpoint.card import write_gate
 from streamer.model.checkpoint.weights import fingerprint_of
-from streamer.model.offline import hear_parts, shadow
+from streamer.model.decoding import shadow
+from streamer.model.listener import hear_parts
 from streamer.model.thinker import resolve
 from streamer.progress import Bar
 from streamer.recording import chunks_of

@@ -13,7 +13,7 @@ from streamer.config import Config
 from streamer.core.attributes import ABSENT, Reading, readings_of
 from streamer.core.description import Description, one_line
 from streamer.core.measures.levels import MEASURES
-from streamer.core.text.chinese import told
+from streamer.core.text import told
 
 # Multiples of the error from which a difference is clear, or likely. An error is a mean distance,
 # so 2.5 of them are about two standard deviations.

@@ -27,7 +27,7 @@ from streamer.config import Config, ConfigError
 from streamer.core.attributes import ABSENT, readings_of
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import ABSOLUTE
-from streamer.core.text.chinese import comma, told
+from streamer.core.text import comma, told
 from streamer.core.text.vocabulary import SENTENCE_ENDS
 from streamer.core.timeline import conversation
 from streamer.describer import Describer

@@ -20,7 +20,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, level_of
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
-from streamer.core.text.chinese import told
+from streamer.core.text import told
 from streamer.extras import missing
 from streamer.stages.events import CoachEvent, TurnFailed
 

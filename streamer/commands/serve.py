@@ -25,7 +25,7 @@ from streamer.config import Config, ConfigError
 from streamer.core.link import wire
 from streamer.extras import load as load_extra
 from streamer.extras import missing
-from streamer.model.offline import warm_up
+from streamer.model.decoding import warm_up
 from streamer.model.thinker import Thinker, load
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from streamer.core.decoding.plan import num_same
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, expected_errors, levels_of
 from streamer.core.rules.settings import ALL
-from streamer.core.text.chinese import comma, told
+from streamer.core.text import comma, told
 from streamer.core.text.vocabulary import is_letter
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")

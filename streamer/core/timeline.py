@@ -25,7 +25,7 @@ from streamer.core.measures.frames import (
     runs,
     without_gaps,
 )
-from streamer.core.text.chinese import comma, told
+from streamer.core.text import comma, told
 
 MAX_POINTS = 360_000  # an hour in steps of 10 ms, 4.7 MB; of a longer recording the step doubles
 RATE_STEP_S = 0.5

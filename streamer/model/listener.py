@@ -4,23 +4,28 @@ Owns the stream's KV slot and moves its sequence: prompt | audio as it arrives |
 Windows are encoded one by one and prefilled at once, so that after the last sample only the last
 window and the suffix remain. Work for the model is written as steps (model/scheduler.py): their
 caller decides what else is in the same engine step.
+
+Turns of clients go through stages. For calibration, the warm-up and benches `hear_parts` takes
+whole recordings, on models that have no other user meanwhile.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import WINDOW_SAMPLES
-from streamer.core.audio.turn_items import Heard
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
+from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.decoding.sequence import Sequence
 from streamer.model.audio.mel import CLAMP, MelWindow
+from streamer.model.audio.turns import TurnCutter
 from streamer.model.engines.engine import Engine, Row, joined
-from streamer.model.scheduler import Encode, Steps
+from streamer.model.scheduler import Encode, Steps, drive
 from streamer.model.thinker import Thinker
 
 
@@ -84,7 +89,8 @@ class Listener:
         prefills: only the suffix stays pending. For a model that speaks second: it has the time,
         its first step not.
         """
-        yield from self._redo(self._ledger.finish(maximum))
+        self._ledger.observe(maximum)
+        yield from self._redo(self._ledger.stale())
         for window in rest:
             yield from self._append(window, is_urgent=True)
         if prefills:
@@ -145,6 +151,56 @@ class Listener:
         yield from self._prefill()
 
 
+def hear_parts(
+    thinkers: Seq[Thinker],
+    chunks: Iterable[NDArray[np.float32]],
+    prefills: bool = True,
+    measures: bool = False,
+    language: str = "",
+) -> Iterator[tuple[list[Listener], Closed]]:
+    """Each part of a recording: a listener per model, its turn over; and how the turn closed.
+    language: of the sentence; "" is the models' first.
+
+    The slots are given back when the next part is asked for, or the iterator is closed.
+    """
+    listeners: list[Listener] = []
+    most_s = min(thinker.card.max_turn_s for thinker in thinkers)
+    try:
+        for item in items_of(chunks, most_s, measures):
+            if isinstance(item, TurnOpened):
+                listeners = [Listener(thinker, language) for thinker in thinkers]
+            for listener in listeners:
+                hear(listener, item, prefills)
+            if isinstance(item, Closed):
+                yield listeners, item
+                for listener in listeners:
+                    listener.close()
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def items_of(
+    chunks: Iterable[NDArray[np.float32]], max_turn_s: float, measures: bool = False
+) -> Iterator[Item]:
+    """The items of a recording's turns. chunks: samples [n] float32 at 16 kHz."""
+    cutter = TurnCutter(SAMPLE_RATE_HZ, max_turn_s, is_recording=True, measures=measures)
+    for chunk in chunks:
+        yield from cutter.push(chunk.tobytes())
+    yield from cutter.commit()
+
+
+def hear(listener: Listener, item: Item, prefills: bool = True) -> None:
+    """Take `item` in. prefills: the turn's last window is prefilled, too, not only encoded."""
+    steps = None
+    if isinstance(item, Heard):
+        steps = listener.hear(item)
+    elif isinstance(item, Closed):
+        steps = listener.finish(item.rest, item.maximum, prefills)
+    if steps is not None:
+        drive(listener.engine, steps)
+
+
 # 100 ms. On clips of 3-45 s 23 % of the windows are encoded again, all in the background. Nothing
 # is left to do after the last sample; with 1 s here, there was on one clip in 20 (2026-11).
 STABLE_SAMPLES = 1_600
@@ -166,20 +222,20 @@ class WindowLedger:
     only if min(raw) < m' - 8. Times are in samples at 16 kHz of the clip, never a clock.
 
     The caller tells the log-mel's running maximum (`observe`), asks `due` now and then, and at the
-    end `finish`. Given an index, it rolls the KV back to that window's start and prefills
+    end `stale`. Given an index, it rolls the KV back to that window's start and prefills
     `redo(index)` again.
     """
 
     def __init__(self) -> None:
         self.maximum = -np.inf
-        self.num_reencoded = 0  # windows encoded again because their features changed
         self.windows: list[MelWindow] = []
-        self._floors: list[np.float32] = []  # per window, the clamp it was last delivered with
+        # per window, the least value in it when it was last delivered: raw, or the clamp
+        self._least: list[float] = []
         self._risen_at = 0
         self._now = 0
         self._resting_until = 0
 
-    def observe(self, maximum: float, now_samples: int) -> None:
+    def observe(self, maximum: float, now_samples: int = 0) -> None:
         """Tells the running maximum over all frames known at `now_samples`; it never falls."""
         if maximum > self.maximum:
             self.maximum = maximum
@@ -192,12 +248,13 @@ class WindowLedger:
             raise ValueError(f"the clip is longer than {MAX_WINDOWS} windows")
         self.observe(window.maximum, window.end_samples)
         self.windows.append(window)
-        self._floors.append(_floor(self.maximum))
+        self._least.append(max(window.minimum, self._floor))
         return self.maximum
 
     def stale(self) -> int | None:
         """The first window whose features would differ under the present maximum, or None."""
-        return next((i for i in range(len(self.windows)) if self._is_stale(i)), None)
+        floor = self._floor
+        return next((i for i, least in enumerate(self._least) if floor > least), None)
 
     def due(self, now_samples: int) -> int | None:
         """`stale`, once the maximum was stable for 100 ms: a rise has several steps, one redo."""
@@ -206,30 +263,19 @@ class WindowLedger:
             return None
         return self.stale()
 
-    def finish(self, maximum: float) -> int | None:
-        """`stale` under the clip's own maximum: to be redone before the turn is answered."""
-        self.observe(maximum, self._risen_at)
-        return self.stale()
-
     def redo(self, from_index: int) -> list[tuple[MelWindow, bool]]:
         """Takes all windows from `from_index` on as delivered under the present maximum.
 
         The caller must now prefill each of them again, in order, with features under `maximum`;
         where it is False, the old embeddings still hold.
         """
-        indices = range(from_index, len(self.windows))
-        redos = [(self.windows[i], self._is_stale(i)) for i in indices]
-        self._floors[from_index:] = [_floor(self.maximum)] * len(redos)
-        num_changed = sum(is_changed for _, is_changed in redos)
-        self.num_reencoded += num_changed
-        self._resting_until = self._now + num_changed * REST_SAMPLES
-        return redos
+        floor, old = self._floor, self._least[from_index:]
+        self._least[from_index:] = [max(least, floor) for least in old]
+        self._resting_until = self._now + sum(floor > least for least in old) * REST_SAMPLES
+        windows = self.windows[from_index:]
+        return [(window, floor > least) for window, least in zip(windows, old, strict=True)]
 
-    def _is_stale(self, index: int) -> bool:
-        floor = _floor(self.maximum)
-        return bool(floor > self._floors[index] and self.windows[index].minimum < floor)
-
-
-def _floor(maximum: float) -> np.float32:
-    """The clamp in float32, as `MelWindow.features` computes it."""
-    return np.float32(maximum) - np.float32(CLAMP)
+    @property
+    def _floor(self) -> float:
+        """The clamp in float32, as `MelWindow.features` computes it."""
+        return float(np.float32(self.maximum) - np.float32(CLAMP))

@@ -280,7 +280,7 @@ class LocalTarget:
     traffic: tuple[int, int] = (0, 0)
     _unheard: list[Heard] = field(default_factory=list)  # the edge holds their windows, too
     _end: tuple[Closed, LevelWeights] | None = None
-    _verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn's end is heard
+    _verifier: Any = None  # model/decoding.py's Decoder, once the turn's end is heard
     # a late verdict's request is not overtaken
     _asking: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
 

@@ -343,13 +343,13 @@ class Answer:
             if self._drafter is None:
                 rules, sampling = parts.plan.rules, parts.sampling
                 self._drafter = parts.drafts(turn.edge, rules, sampling, turn.weights)
-            ids, signals = yield from self._drafter.draft(least, n)
-            return ids, signals, clock() - began
+            _, signals = yield from self._drafter.draft(least, n)
+            return signals, clock() - began
 
         began = clock()
-        ids, signals, took_s = await parts.edge.submit(steps())
+        signals, took_s = await parts.edge.submit(steps())
         self._prefilled_ms = self._prefilled_ms or self._now_ms
-        self._spec.drafted(ids, signals, began + took_s)
+        self._spec.drafted(signals, began + took_s)
 
     async def _verify(self, target: Target, request: VerifyRequest) -> None:
         """The target's reply or error comes to `_take_replies`."""

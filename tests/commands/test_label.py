@@ -21,7 +21,7 @@ from streamer.commands.compare import row_of
 from streamer.commands.label import ENDED, ENDS, Rows, made_with, tag_of
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ATTRIBUTES, ENGLISH, Reading
-from streamer.core.text.chinese import told
+from streamer.core.text import told
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.thinker import resolve

@@ -9,7 +9,7 @@ import pytest
 
 from streamer.core import attributes
 from streamer.core.rules.settings import ALL
-from streamer.core.text.chinese import texts
+from streamer.core.text import texts
 
 PHRASES = {
     "rate": [

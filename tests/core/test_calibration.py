@@ -135,7 +135,7 @@ def really(toy, threshold):
                 ids, signals = toy.block(answer)
                 assert len(ids) <= n
                 sequence.extend(ids)
-                spec.drafted(ids, signals)
+                spec.drafted(signals)
                 blocks.append((tuple(ids), False))
             case VerifyRequest() as request:
                 blocks[-1] = blocks[-1][0], True

@@ -13,12 +13,10 @@ from scipy.special import entr, log_softmax
 from speech import recording
 
 from streamer.core.decoding.plan import accept
-from streamer.core.rules.constrain import constrain
-from streamer.core.rules.settings import Rules, Sampling, stop
+from streamer.core.rules.settings import Rules, Sampling, constrain, stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.decoding import IncrementalDrafter
-from streamer.model.offline import hear_parts
-from streamer.model.sampler import Sampler, choose, ruled, signals_of
+from streamer.model.decoding import Decoder, choose, ruled, signal_of
+from streamer.model.listener import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import form_of, load
 
@@ -80,20 +78,18 @@ def test_scores_equal_those_by_hand(answer, seed, rules):
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.01, 30))
 def test_signals_come_from_the_raw_softmax(seed, rows, scale):
     logits = logits_of(seed, rows) * scale
-    ids = [(seed + 5 * r) % V for r in range(rows)]
     log_p = log_softmax(logits.astype(float), -1)
     p = np.exp(log_p)
-    for row, signal in enumerate(signals_of(logits, ids)):
+    for row in range(rows):
+        token = (seed + 5 * row) % V
+        signal = signal_of(logits[row], token)
         assert signal.entropy == pytest.approx(float(entr(p[row]).sum()), abs=2e-5)
-        assert signal.log_prob == pytest.approx(float(log_p[row, ids[row]]), rel=1e-5, abs=2e-5)
-        assert [signal] == signals_of(logits[row : row + 1], ids[row : row + 1])  # to the last bit
+        assert signal.log_prob == pytest.approx(float(log_p[row, token]), rel=1e-5, abs=2e-5)
 
 
 def readable(vocabulary, rules, said, logits, sampling):
-    constraint = constrain(vocabulary, rules, said)
-    token = choose(logits, constraint, vocabulary, sampling, rules)
-    [signal] = signals_of(logits[None], [token])
-    return token, signal
+    token = choose(logits, said, vocabulary, rules, sampling)
+    return token, signal_of(logits, token)
 
 
 @settings(max_examples=60)
@@ -103,10 +99,10 @@ def test_a_draft_is_judged_at_once_as_id_by_id(data, sampling):
     vocabulary, rules = VOCABULARY, data.draw(settings_of_rules)
     seed = data.draw(st.integers(0, 2**32))
     noise = np.random.default_rng(seed).standard_normal((12, vocabulary.num_ids), np.float32) * 4
-    sampler, said = Sampler(vocabulary, rules, sampling), list[int]()
+    sampler, said = Decoder(None, vocabulary, rules, sampling), list[int]()
     for row in range(12):
         token, signal = readable(vocabulary, rules, said, noise[row], sampling)
-        assert sampler.judge(noise[row : row + 1], said, 0) == ([token], [signal])
+        assert sampler.judge(noise[row : row + 1], said) == ([token], [signal])
         said.append(token)
     k = data.draw(st.integers(0, 11))
     ids = st.integers(0, vocabulary.num_ids - 1)
@@ -116,7 +112,7 @@ def test_a_draft_is_judged_at_once_as_id_by_id(data, sampling):
     wanted = [
         readable(vocabulary, rules, other[: 11 - k + i], rows[i], sampling) for i in range(k + 1)
     ]
-    chosen, signals = sampler.judge(rows, other, k)
+    chosen, signals = sampler.judge(rows, other)
     found = accept(draft, chosen)
     assert found == accept(draft, [token for token, _ in wanted])
     assert signals == [signal for _, signal in wanted[: 1 + found[0]]]
@@ -136,7 +132,7 @@ def form_signal(row, form, answer, token):
     scores = row[form.allowed(state)].astype(float)
     if form.biases(state) is not None:
         scores = scores + form.biases(state)
-    log_prob = signals_of(row[None], [token])[0].log_prob
+    log_prob = signal_of(row, token).log_prob
     if len(scores) == 1:
         return 0, log_prob
     chances = np.exp(scores - np.logaddexp.reduce(scores))
@@ -155,10 +151,10 @@ def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling
     form = FORM.weighted(weights)
     noise = np.random.default_rng(seed).standard_normal((40, TOY.num_ids), np.float32) * 3
     rules = Rules().saying("rate,pitch,loudness")
-    sampler = Sampler(TOY, rules, sampling, form)
+    sampler = Decoder(None, TOY, rules, sampling, form)
     answer = []
     for row in noise:
-        [token], [signal] = sampler.judge(row[None], answer, 0)
+        [token], [signal] = sampler.judge(row[None], answer)
         assert token == in_form(row, form, answer, sampling)
         assert signal == pytest.approx(form_signal(row, form, answer, token))
         answer.append(token)
@@ -166,7 +162,7 @@ def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling
             break
     assert form.is_whole(TOY.text_of(answer))
     k = len(answer) - 1
-    judged, signals = Sampler(TOY, rules, sampling, form).judge(noise[: k + 1], answer[:k], k)
+    judged, signals = Decoder(None, TOY, rules, sampling, form).judge(noise[: k + 1], answer[:k])
     assert judged == answer
     assert len(signals) == len(answer)
 
@@ -175,7 +171,7 @@ def test_an_answer_that_left_the_form_goes_on_by_the_rules():
     noise = np.random.default_rng(0).standard_normal((1, TOY.num_ids), np.float32) * 3
     answer = [TOY.texts.index(word) for word in ("语速", "语速", "快")]
     token, signal = readable(TOY, Rules(), answer, noise[0], GREEDY)
-    assert Sampler(TOY, Rules(), GREEDY, FORM).judge(noise, answer, 0) == ([token], [signal])
+    assert Decoder(None, TOY, Rules(), GREEDY, FORM).judge(noise, answer) == ([token], [signal])
 
 
 @pytest.fixture(scope="module", params=["edge", "cloud"])
@@ -202,7 +198,7 @@ def test_guesses_change_nothing_whatever_is_asked_for(thinker, language):
             found = []
             for n, most in ((1, 0), (chance.randint(2, 40), 0), (1, chance.randint(2, 40))):
                 listener.sequence.replace_tail(listener.sequence.answer_start)
-                drafter = IncrementalDrafter(listener, rules, sampling, weights)
+                drafter = Decoder.of(listener, rules, sampling, weights)
                 found.append(drafted(drafter, n, rules, most))
             assert found[0][:2] == found[1][:2] == found[2][:2], (rules, sampling, weights)
             text = thinker.vocabulary.text_of(found[0][0])

@@ -18,11 +18,10 @@ from stock import inputs_of
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.audio.turns import TurnCutter
-from streamer.model.decoding import GenerateDrafter, IncrementalDrafter, describe_so_far
+from streamer.model.decoding import Decoder, GenerateDrafter, describe_so_far
 from streamer.model.engines.engine import Row, SlotsFull
 from streamer.model.engines.load import load_stock
-from streamer.model.listener import Listener
-from streamer.model.offline import hear, items_of
+from streamer.model.listener import Listener, hear, items_of
 from streamer.model.scheduler import PREFILL_IDS, StepScheduler, drive
 from streamer.model.thinker import load
 from streamer.stages.parts import Batcher
@@ -54,7 +53,7 @@ def sentence(thinker, seed, listener):
     for part in parts:
         yield from listener.hear(part) or ()
     yield from listener.finish(closed.rest, closed.maximum)
-    drafter = IncrementalDrafter(listener, Rules(), Sampling(temperature=0.8, seed=seed))
+    drafter = Decoder.of(listener, Rules(), Sampling(temperature=0.8, seed=seed))
     for _ in range(NUM_IDS):
         yield from drafter.draft(1)
     return listener.sequence.answer
@@ -224,7 +223,7 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     wanted, got = drive(cloud.engine, one.feed(1)), drive(cloud.engine, many.feed(1))
     np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=1e-4)
     if seed % 2 == 0:
-        assert many._ledger.num_reencoded > 0, "the crescendo must have made windows stale"
+        assert many._ledger._resting_until > 0, "the crescendo must have made windows stale"
     stock = load_stock(tiny_pair[1])
     with torch.inference_mode():
         logits = stock(**inputs_of(one)).logits[0, -1]

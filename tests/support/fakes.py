@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from streamer.core.decoding.plan import Refusal, Signal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.decoding.plan import Signal
 from streamer.core.decoding.sequence import Sequence as Ids
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import Sampler
+from streamer.model.decoding import Decoder
 
 WORDS = (
     *("说话人", "语速", "较慢", "音调", "平稳", "，", "停顿", "音色", "中", "。", "看", "看看"),
@@ -63,7 +63,9 @@ class ToyStream:
     cache: list[int] = field(default_factory=list)  # what each cached position was fed with
     num_refed: int = 0  # ids fed again though the slot held them after the same ids
 
-    def feed(self, num_logits: int) -> np.ndarray:
+    def feed(self, num_logits: int) -> Generator[None, None, np.ndarray]:
+        """As steps of a model."""
+        yield
         start, pending = self.sequence.n_cached, self.sequence.pending
         assert self.cache[:start] == list(self.sequence.ids[:start]), (
             "the slot holds other ids than the sequence says"
@@ -79,55 +81,35 @@ class ToyStream:
         return np.stack([self.model.logits(self.cache[:at]) for at in ends])
 
 
-@dataclass
-class ToyVerifier:
-    """LocalVerifier's logic over a ToyStream: the same ledger, rules and choice."""
-
-    stream: ToyStream
-    vocabulary: Vocabulary
-    rules: Rules
-    sampling: Sampling
-    form: SentenceForm | None = None
-
-    def __post_init__(self) -> None:
-        self.ledger = TargetLedger(self.stream.sequence)
-
-    def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        known = self.ledger.begin(request)
-        if known is not None:
-            return known
-        answer, k = self.stream.sequence.answer, len(request.draft)
-        logits = self.stream.feed(k + 1)
-        sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
-        ids, signals = sampler.judge(logits, answer, k)
-        return self.ledger.conclude(request, ids, [each.log_prob for each in signals])
+def at_once(steps: Generator[None, None, Any]) -> Any:
+    """The value of a toy's steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            return over.value
 
 
 @dataclass
 class ToyDrafter:
     """Drafts by the rules ("model"), by chance ("random"), or to do harm ("hostile")."""
 
-    stream: ToyStream
-    vocabulary: Vocabulary
-    rules: Rules
-    sampling: Sampling
+    decoder: Decoder
     kind: str
     chance: random.Random
-    form: SentenceForm | None = None
 
-    def draft(self, n: int) -> tuple[list[int], list[Signal]]:
-        sequence = self.stream.sequence
-        logits = self.stream.feed(1)
+    def draft(self, n: int) -> Generator[None, None, tuple[list[int], list[Signal]]]:
+        decoder, stream = self.decoder, self.decoder.listener
+        logits = yield from stream.feed(1)
         if self.kind == "model":
-            sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
-            ids, signals = sampler.judge(logits, sequence.answer, 0)
+            ids, signals = decoder.judge(logits, stream.sequence.answer)
         else:
             count = 1 if self.kind == "random" else self.chance.randint(1, n)
-            pool = range(self.vocabulary.num_ids)
+            pool = range(decoder.vocabulary.num_ids)
             if self.kind == "hostile":  # ids that no rule allows: repeats, EOS, specials, commas
-                last, eos = sequence.answer[-2:], self.vocabulary.eos
-                pool = [*last, *eos, self.vocabulary.num_ids - 2, 5, 9]
+                last, eos = stream.sequence.answer[-2:], decoder.vocabulary.eos
+                pool = [*last, *eos, len(pool) - 2, 5, 9]
             ids = [self.chance.choice(pool) for _ in range(count)]
             signals = [Signal(self.chance.uniform(0, 3), -1.0) for _ in ids]
-        sequence.extend(ids)
+        stream.sequence.extend(ids)
         return ids, signals

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from fakes import ToyModel
 
-from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.settings import NOT_SHOWN, Rules, Sampling, gumbel, stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import choose
+from streamer.model.decoding import choose
 
 
 def target_alone(
@@ -29,8 +28,7 @@ def target_alone(
         logits = model.logits([*prompt, *answer])
         state = None if form is None else form.after(answer)
         if form is None or state is None:
-            constraint = constrain(vocabulary, rules, answer)
-            token = choose(logits, constraint, vocabulary, sampling, rules)
+            token = choose(logits, answer, vocabulary, rules, sampling)
         else:
             token = in_form(logits, form, answer, sampling)
         stopped = stop(vocabulary, rules, answer, token)

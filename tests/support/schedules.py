@@ -25,9 +25,8 @@ from toy_parts import (
 
 from bench.proxy import Toxics
 from streamer.core.decoding.plan import Plan
-from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import NOT_SHOWN, Rules, Sampling, stop
-from streamer.model.sampler import choose
+from streamer.model.decoding import choose
 
 FOREVER_S = 1e9
 SHORT_S = 0.15
@@ -212,7 +211,5 @@ class Wanted:
         seed = CLOUD_SEED if is_verified else EDGE_SEED
         prompt = self._prompts[turn] if is_verified else (*EDGE_PROMPT, *self._prompts[turn])
         decoding = self._schedule.decoding
-        rules = decoding.plan.rules
         logits = ToyModel(VOCABULARY.num_ids, seed).logits([*prompt, *answer])
-        constraint = constrain(VOCABULARY, rules, answer)
-        return choose(logits, constraint, VOCABULARY, decoding.sampling, rules)
+        return choose(logits, answer, VOCABULARY, decoding.plan.rules, decoding.sampling)

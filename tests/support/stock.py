@@ -3,9 +3,8 @@
 import torch
 
 from streamer.core.audio.pcm import on_grid
-from streamer.model.listener import Listener
-from streamer.model.offline import hear, items_of
-from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
+from streamer.model.decoding import RulesLogitsProcessor, SentenceStoppingCriteria
+from streamer.model.listener import Listener, hear, items_of
 
 
 def hear_turn(thinker, samples, language=""):

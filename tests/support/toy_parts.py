@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
+from fakes import ToyModel, ToyStream, at_once, toy_vocabulary
 
 from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Sampling
+from streamer.model.decoding import Decoder
 from streamer.net.link.server import VerifierModel
 from streamer.stages.parts import Parts
 
@@ -50,11 +50,7 @@ class AtOnce:
 
     async def submit(self, steps):
         await anyio.lowlevel.checkpoint()
-        try:
-            while True:
-                next(steps)
-        except StopIteration as done:
-            return done.value
+        return at_once(steps)
 
 
 class ToyHearing:
@@ -111,13 +107,8 @@ def toy_parts(decoding, cloud):
     plan, sampling = decoding.plan, decoding.sampling
 
     def drafter(edge, rules, sampling, weights):
-        toy = ToyDrafter(edge.stream, VOCABULARY, rules, sampling, "model", random.Random(0))
-
-        def draft(n, most=0):  # as steps
-            yield
-            return toy.draft(n)
-
-        return SimpleNamespace(draft=draft)
+        decoder = Decoder(edge.stream, VOCABULARY, rules, sampling)
+        return SimpleNamespace(draft=lambda n, most=0: decoder.draft(1))
 
     edge = AtOnce() if plan.mode != "cloud" else None
     nothing = {"updates": None, "phrases": {}, "level_names": {}, "is_measured": False}
@@ -141,11 +132,11 @@ class ToyJudge:
         sequence = Sequence(prompt_of(np.concatenate(self._heard)))
         sequence.start_answer()
         stream = ToyStream(ToyModel(VOCABULARY.num_ids, CLOUD_SEED), sequence)
-        self._verifier = ToyVerifier(stream, VOCABULARY, self._turn.rules, self._turn.sampling)
+        self._verifier = Decoder(stream, VOCABULARY, self._turn.rules, self._turn.sampling)
 
     async def verify(self, request):
         await anyio.lowlevel.checkpoint()
-        return self._verifier.verify(request)
+        return at_once(self._verifier.verify(request))
 
     def close(self):
         pass

@@ -16,11 +16,10 @@ guess after it. The first block that waits is always one that is asked about.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
-
-from msgspec.structs import replace
 
 from streamer.core.decoding.plan import (
     Action,
@@ -43,26 +42,22 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import NOT_SHOWN, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
-MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning
+MAX_REFUSALS = 3  # of a block; after each one it is asked again from the answer's beginning
 
 
 @dataclass(eq=False, slots=True)
 class Flight:
     """A closed block of `n` ids that is not committed yet.
 
-    end: the place in the answer after its ids, and after the guess where it is asked about.
     request: None for a block that passed the gate; it waits for those before it. is_unverified: the
     gate or the mode wanted it verified, and it is not.
     """
 
     n: int
-    end: int
     request: VerifyRequest | None = None
-    is_sent: bool = False
-    deadline: float | None = None
+    deadline: float = math.inf
     reply: Verdict | Refusal | None = None
     is_unverified: bool = False
-    num_refusals: int = 0
 
 
 class Speculator:
@@ -86,10 +81,10 @@ class Speculator:
         self._is_stopped = False  # the last id drafted ends the answer
         self._flights: deque[Flight] = deque()
         self._number = 0  # of the latest request
-        self._known = 0  # answer ids that the target holds and the edge committed
+        self._num_refusals = 0  # since the latest verdict
+        self._base = 0  # answer ids that the target will hold if it accepts all blocks on their way
         self._last: Action = Done("")  # the last action of `next`, and when
         self._last_at = 0.0
-        self._begin_block()
 
     @property
     def num_in_flight(self) -> int:
@@ -100,7 +95,7 @@ class Speculator:
         """The action at time `now` (seconds of any clock). is_up: the target can be asked."""
         if isinstance(self._last, Wait):
             self.counts.stall_ms += 1000 * (now - self._last_at)
-        if self._flights and (until := self._flights[0].deadline) is not None and now >= until:
+        if self._flights and now >= self._flights[0].deadline:
             self.num_failures += 1
             self.failed()
         action: Action | None = None
@@ -115,27 +110,22 @@ class Speculator:
         self._last_at = now
         return action
 
-    def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
-        """Record that `ids`, with one signal each, now stand at the sequence's end. Ids beyond the
-        block's room, or after one that stops the answer, are cut off again.
+    def drafted(self, signals: Ids[Signal], now: float | None = None) -> None:
+        """Record that ids, one for each of `signals`, now stand at the sequence's end. Ids after
+        one that stops the answer are cut off again.
 
         now: when drafting ended; None leaves the pace as it is.
         """
-        n = len(ids)
-        assert n == len(signals) > 0, f"{n} ids and {len(signals)} signals"
+        n = len(signals)
         # The first step feeds the prompt's end too, and says nothing about the pace.
         if now is not None and self.counts.n_drafted:
             self.pace.drafted(n, now - self._last_at)
         answer = self.sequence.answer
         begin = len(answer) - n
-        room = self._begin + self._size - begin
-        n_kept = n if room <= 0 else min(n, room)
-        found = first_stop(self.vocabulary, self.plan.rules, answer[: begin + n_kept], begin)
+        found = first_stop(self.vocabulary, self.plan.rules, answer, begin)
         self._is_stopped = found is not None
-        if found is not None:
-            n_kept = found[0] - begin + 1
-        if n_kept < n:
-            self.sequence.replace_tail(self.sequence.answer_start + begin + n_kept)
+        n_kept = n if found is None else found[0] - begin + 1
+        self.sequence.replace_tail(len(self.sequence) - n + n_kept)
         self.counts.n_drafted += n
         self.counts.n_wasted += n - n_kept
         self._signals += signals[:n_kept]
@@ -155,9 +145,12 @@ class Speculator:
         if self.plan.mode != "gated":
             self._end("error")
             return
-        n = self._flights[0].n
-        self._forget_ahead()
-        self._pass_on(n, is_unverified=n > 0)
+        head = self._flights[0]
+        assert head.request is not None, "the first one is asked about"
+        self._base = head.request.base
+        self._num_refusals = 0
+        self._flights.clear()
+        self._pass_on(head.n, is_unverified=head.n > 0)
 
     def cancel(self) -> None:
         """End here: committed ids stay, the blocks in hand are dropped."""
@@ -166,83 +159,67 @@ class Speculator:
 
     def _proceed(self, now: float, is_up: bool) -> Action | None:
         """An action; None where something was committed or closed, and there may be more to do."""
-        for flight in self._flights:
-            if flight.request is not None and not flight.is_sent:
-                flight.is_sent = True
-                flight.deadline = flight.deadline or now + self.plan.verify_budget_s
-                return flight.request
         mode = self.plan.mode
         may_ask = is_up or mode != "gated"
         # An id without a draft: always in mode cloud; in exact the first one, so that it comes as
         # early as in mode cloud, while the edge drafts ahead of it.
         wants_id = mode == "exact" and self.plan.ahead > 0 and self._number == 0
         if may_ask and (wants_id or (mode == "cloud" and not self._flights)):
-            self._ask(0)
-            return None
+            return self._ask(0, now)
         if mode != "cloud":
             num_drafted = len(self._signals)
-            n_block = self.sequence.n_committed + num_drafted - self._begin
+            size, n_block = self._size, self.sequence.n_committed + num_drafted - self._begin
             # an id that ends the answer makes a block whole; so does each step at the edge alone
             is_step = self._is_stopped or mode == "edge"
-            if n_block >= (1 if is_step else self._size) and self._close(n_block, may_ask):
-                return None
-            n = self._size - n_block
+            is_whole = n_block >= (1 if is_step else size)
+            if is_whole and self.num_in_flight < self.plan.credits:
+                return self._close(min(size, n_block), now if may_ask else None)
+            n = size - n_block
             if self._flights:  # few enough that a verdict need not wait
                 n_ahead = num_drafted - self._flights[0].n
                 n = min(n, self.pace.num_at_once, self.plan.ahead - n_ahead)
             if n > 0 and not self._is_stopped:
                 return DraftMore(n)
-        until = self._flights[0].deadline  # there is one: nothing else is to do
-        assert until is not None
-        return Wait(until)
+        return Wait(self._flights[0].deadline)  # there is one: nothing else is to do
 
     # The block being drafted.
 
-    def _begin_block(self) -> None:
-        """The next block: k ids; as many as are quick at the edge alone, and in exact after the
-        first one, which brings the first attribute word."""
-        self._must_be_verified = False  # gate or mode said so, and the block is counted
-        self._size = self.plan.k
+    @property
+    def _size(self) -> int:
+        """Ids of the block: k; as many as are quick at the edge alone, and in exact after the first
+        one, which brings the first attribute word."""
         if self.plan.mode == "edge":
-            self._size = self.pace.num_at_once
-        elif self.plan.grows and self._number > 1:
-            self._size = max(self._size, self.pace.num_at_once)
+            return self.pace.num_at_once
+        grows = self.plan.grows and self._number > 1
+        return max(self.plan.k, self.pace.num_at_once) if grows else self.plan.k
 
     @property
     def _begin(self) -> int:
-        """The place in the answer where the block begins: after all blocks on their way."""
-        return self._flights[-1].end if self._flights else self.sequence.n_committed
+        """The place in the answer where the block begins: after all blocks on their way, and after
+        a guess for each that is asked about."""
+        n_waiting = sum(flight.n for flight in self._flights)
+        return self.sequence.n_committed + n_waiting + self.num_in_flight
 
-    def _close(self, n: int, may_ask: bool) -> bool:
-        """Upload, commit unverified, or queue the block of `n` ids. False: it must wait for a
-        credit."""
-        n, mode, begin = min(self._size, n), self.plan.mode, self._begin
-        if not self._must_be_verified:
-            self.counts.blocks += n if mode == "edge" else 1  # there each id is a block of its own
-            if mode == "gated":
-                answer, first = self.sequence.answer, begin - self.sequence.n_committed
-                ids, signals = answer[begin : begin + n], self._signals[first : first + n]
-                threshold, before = self.plan.threshold, answer[:begin]
-                self._must_be_verified = fires(threshold, self.vocabulary, before, ids, signals)
-            else:
-                self._must_be_verified = mode == "exact"
-        if not (self._must_be_verified and may_ask):
-            self._pass_on(n, is_unverified=self._must_be_verified and n > 0)
-        elif self.num_in_flight == self.plan.credits:
-            return False
-        else:
-            self._ask(n)
-        self._begin_block()
-        return True
+    def _close(self, n: int, asks_at: float | None) -> VerifyRequest | None:
+        """Upload, commit unverified, or queue the block of `n` ids. asks_at: None where nothing can
+        be asked."""
+        mode, begin = self.plan.mode, self._begin
+        self.counts.blocks += n if mode == "edge" else 1  # there each id is a block of its own
+        is_wanted = mode == "exact"
+        if mode == "gated":
+            answer, first = self.sequence.answer, begin - self.sequence.n_committed
+            ids, signals = answer[begin : begin + n], self._signals[first : first + n]
+            is_wanted = fires(self.plan.threshold, self.vocabulary, answer[:begin], ids, signals)
+        if is_wanted and asks_at is not None:
+            return self._ask(n, asks_at)
+        self._pass_on(n, is_unverified=is_wanted)
+        return None
 
     # Blocks on their way.
 
-    def _ask(self, n: int) -> None:
-        """Request a verdict on the `n` ids after those on their way."""
-        answer, begin = self.sequence.answer, self._begin
-        # if all goes well, the target will hold the block before this one and its own next id
-        asked = (flight.end for flight in reversed(self._flights) if flight.request is not None)
-        base = next(asked, self._known)
+    def _ask(self, n: int, now: float) -> VerifyRequest:
+        """A request for a verdict on the `n` ids after those on their way."""
+        answer, begin, base = self.sequence.answer, self._begin, self._base
         self._number += 1
         request = VerifyRequest(
             number=self._number,
@@ -252,32 +229,15 @@ class Speculator:
             draft=tuple(answer[begin : begin + n]),
             runs_on=self.plan.mode == "cloud",
         )
-        self._flights.append(Flight(n, begin + n + 1, request))
+        self._flights.append(Flight(n, request, now + self.plan.verify_budget_s))
+        self._base = begin + n + 1  # with the target's own next id
         self.counts.cloud_calls += 1
         self.counts.n_uploaded += len(request.draft)
-
-    def _ask_again(self, head: Flight) -> None:
-        """The target holds none of the answer: ask again for all on their way, the head with all
-        committed ids."""
-        head.num_refusals += 1
-        if head.num_refusals > MAX_REFUSALS:
-            self.num_failures += 1
-            self.failed()
-            return
-        self._known = 0
-        committed = tuple(self.sequence.answer[: self.sequence.n_committed])
-        for flight in self._flights:
-            if flight.request is not None:
-                self._number += 1
-                flight.request = replace(flight.request, number=self._number)
-                flight.is_sent = False
-                flight.reply = None
-        assert head.request is not None
-        head.request = replace(head.request, base=0, prefix=prefix_hash(()), unverified=committed)
+        return request
 
     def _pass_on(self, n: int, is_unverified: bool) -> None:
         """Commit the next `n` ids without a verdict, or after the blocks on their way."""
-        self._flights.append(Flight(n, self._begin + n, is_unverified=is_unverified))
+        self._flights.append(Flight(n, is_unverified=is_unverified))
         self._land_all()
 
     def _land_all(self) -> None:
@@ -293,17 +253,23 @@ class Speculator:
                 self._settle(tail[: head.n], head.n, False, log_probs)
             elif isinstance(reply, Verdict):
                 self._flights.popleft()
-                n_accepted = reply.n_accepted
+                n_accepted, self._num_refusals = reply.n_accepted, 0
                 self.counts.n_accepted += n_accepted
                 self.counts.n_corrected += n_accepted < head.n
-                self._known = request.base + len(request.unverified) + n_accepted + 1
                 ids = [*tail[:n_accepted], reply.next_id]
                 is_guessed = n_accepted == head.n and ids == tail[: len(ids)]
                 self._settle(ids, head.n + is_guessed, True, reply.log_probs)
-            elif reply is not None:
-                self._ask_again(head)
-            else:
+                if not self._flights:
+                    self._base = request.base + len(request.unverified) + len(ids)
+            elif reply is None:
                 return
+            elif self._num_refusals == MAX_REFUSALS:
+                self.num_failures += 1
+                self.failed()
+            else:  # the blocks are closed once more, and the target is sent all committed ids
+                self._num_refusals += 1
+                self._base = 0
+                self._flights.clear()
 
     # The ids after the commit.
 
@@ -333,11 +299,10 @@ class Speculator:
         size = 1 if self.plan.mode == "edge" else max(1, len(kept))  # each id a block of its own
         for part in (slice(at, at + size) for at in range(0, len(kept), size)):
             self._emits.append(Emit(tuple(kept[part]), verified, tuple(log_probs[part])))
-        if not stands:
-            self._forget_ahead()
 
     def _drop_after(self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None) -> None:
-        """End the sequence with `kept`; equal ids stay cached. last: stopped, not shown."""
+        """End the sequence with `kept`; equal ids stay cached. last: stopped, not shown. Wait no
+        longer for ids drafted after the commit, and asked about."""
         n_used = num_same(tail, kept)
         at = self.sequence.answer_start + self.sequence.n_committed
         self.sequence.replace_tail(at + n_used, kept[n_used:])
@@ -347,15 +312,10 @@ class Speculator:
         self.counts.n_ahead_wasted += len(tail) - max(n_settled, n_used)
         self._signals = []
         self._is_stopped = False
+        self._flights.clear()
 
     def _end(self, reason: str) -> None:
         """Drop all that is not committed."""
         n_own = self._flights[0].n if self._flights else len(self._signals)
         self._drop_after(self._tail, [], n_own, last=None)
         self.stop_reason = reason
-        self._forget_ahead()
-
-    def _forget_ahead(self) -> None:
-        """Wait no longer for ids drafted after the commit, and asked about."""
-        self._flights.clear()
-        self._begin_block()

@@ -13,7 +13,6 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta, Struct
 
-from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Rules, loop_suspected
 from streamer.core.text.vocabulary import PUNCTUATION, SENTENCE_ENDS, Vocabulary
 
@@ -86,9 +85,6 @@ def accept(draft: Ids[int], chosen: Ids[int]) -> tuple[int, int]:
     return n, chosen[n]
 
 
-MAX_REPLIES = 256  # kept for a repeat: more than an answer has ids
-
-
 def prefix_hash(ids: Ids[int]) -> bytes:
     """8 bytes that name the ids of an answer's beginning (BLAKE2b over little-endian int32)."""
     return hashlib.blake2b(np.asarray(ids, dtype="<i4").tobytes(), digest_size=8).digest()
@@ -151,73 +147,22 @@ class Verdict(Message, tag=3, frozen=True):
 
 
 class Refusal(Message, tag=4, frozen=True):
-    """The request was not applied: `reason` is "stale", "number" or "prefix"."""
+    """The request was not applied: `reason` is "prefix", for other ids."""
 
     number: Count
     reason: Word
 
 
-class TargetLedger:
-    """Keeps the target's sequence in step with commits, and the latest verdicts for a repeat.
-
-    The edge may repeat a request (a lost reply) and the link may delay or reorder them. A repeat
-    gets the same verdict again without a second step. An older number, a known number with other
-    ids, and another prefix are refused.
-    """
-
-    def __init__(self, sequence: Sequence) -> None:
-        self.sequence = sequence
-        self._number = 0  # the latest request that was applied
-        self._replies: dict[int, tuple[VerifyRequest, Verdict]] = {}  # the latest MAX_REPLIES
-
-    def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
-        """Put the request's ids in place. None: feed `pending`, choose k + 1, `conclude`."""
-        if request.number in self._replies:
-            asked, verdict = self._replies[request.number]
-            return verdict if request == asked else Refusal(request.number, "number")
-        if request.number <= self._number:
-            return Refusal(request.number, "stale")
-        answer = self.sequence.answer
-        if request.base > len(answer) or prefix_hash(answer[: request.base]) != request.prefix:
-            return Refusal(request.number, "prefix")
-        self._number = request.number
-        # a lost verdict: keep what was fed for it
-        n_same = num_same(answer[request.base :], request.unverified)
-        kept = self.sequence.answer_start + request.base + n_same
-        # Two steps, so that the id before the block keeps its logits to come even when nothing
-        # is new before it.
-        self.sequence.replace_tail(kept, request.unverified[n_same:])
-        self.sequence.extend(request.draft)
-        return None
-
-    def conclude(
-        self, request: VerifyRequest, chosen: Ids[int], log_probs: Ids[float] = ()
-    ) -> Verdict:
-        """Accept against the target's `chosen` [k + 1], roll back to what stands, append the next
-        id. log_probs: of those that stand, at least, and of the next one."""
-        n_accepted, next_id = accept(request.draft, chosen)
-        kept = len(self.sequence) - len(request.draft) + n_accepted
-        self.sequence.replace_tail(kept, [next_id])
-        told = np.array(log_probs[: n_accepted + 1], "<f2").tobytes()
-        verdict = Verdict(request.number, n_accepted, next_id, told)
-        self._replies[request.number] = request, verdict
-        if len(self._replies) > MAX_REPLIES:
-            del self._replies[min(self._replies)]
-        return verdict
-
-
 Mode = Literal["gated", "exact", "edge", "cloud"]
 
 
-@dataclass(frozen=True, slots=True)
-class DraftMore:
+class DraftMore(NamedTuple):
     """Draft up to `n` ids onto the sequence, then report them with `drafted` (at least one)."""
 
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
+class Emit(NamedTuple):
     """Show `ids` now; they are committed.
 
     log_probs: one per id, in the raw softmax of the model that chose it last: the target where they
@@ -226,18 +171,16 @@ class Emit:
 
     ids: tuple[int, ...]
     verified: bool
-    log_probs: tuple[float, ...] = field(default=(), compare=False)
+    log_probs: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """A verdict is on its way; call `next` when it is here, or at `until` (seconds)."""
 
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The answer is over: sentence, eos, loop, max_tokens, cancelled or error."""
 
     reason: str

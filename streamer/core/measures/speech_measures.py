@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamer.core.text.chinese import told
+from streamer.core.text import told
 
 MIN_SNR_DB = 10.0
 MAX_CLIPPED = 0.002  # share of the samples

@@ -7,7 +7,7 @@ a turn without speech is not described. Each language has its own phrases, openi
 so a form of its own. Where a card lists no opening, a sentence begins with its first phrase.
 
 The form is a table: a state of the sentence gives the allowed ids and their biases. An id is chosen
-among the allowed ones alone, by logit plus bias (streamer/model/sampler.py). The other rules are
+among the allowed ones alone, by logit plus bias (streamer/model/decoding.py). The other rules are
 for models without a form: tests/core/rules/test_grammar.py proves for each card that they would not
 change a sentence of the form.
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from os.path import commonprefix  # of any text
 from typing import NamedTuple
 
 import numpy as np
@@ -103,12 +102,11 @@ class SentenceForm:
                 if marks.comma not in phrase and marks.end not in phrase:
                     self._later[marks.gap + phrase] = (phrase, 1 << i)
         spelled = [opening for opening in openings if spells(opening)]
-        self._begins = begins = spelled if openings else [""]
+        begins = spelled if openings else [""]
         self._first = {begin + text: of for begin in begins for text, of in self._later.items()}
         bits = {bit for text, (_, bit) in self._later.items() if spells(text)}
-        needs_opening = bool(openings) or marks.gap != ""
         # Without this every sentence would stop short: an attribute that cannot be said.
-        self.can_be_said = self._whole == sum(bits) and (bool(spelled) or not needs_opening)
+        self.can_be_said = self._whole == sum(bits) and bool(spelled if openings else not marks.gap)
         # ids that hold a mark, and only characters of sentences
         own, ends = set("".join([*marks, *self._first])), {marks.comma, marks.end}
         past_marks = [t for t in ids_of if own.issuperset(t) and not ends.isdisjoint(t)]
@@ -117,7 +115,6 @@ class SentenceForm:
         self._move = lru_cache(MAX_MOVES)(self._make)
         self.allowed = lru_cache(MAX_ROWS)(self._allowed)
         self.open_phrases = lru_cache(MAX_ROWS)(self._open_phrases)
-        self._order: dict[int, int] = {}  # attributes said -> place of the one that came next
         self._weigh({})
 
     def weighted(self, weights: LevelWeights) -> SentenceForm:
@@ -142,15 +139,11 @@ class SentenceForm:
         return move is not None and move.state.is_over
 
     def after(self, ids: Sequence[int]) -> State | None:
-        """The state after `ids`; None: they left the form, which then says nothing more. Notes for
-        `guess` which attribute came after which."""
+        """The state after `ids`; None: they left the form, which then says nothing more."""
         state: State | None = BEGIN
         for token in ids:
-            if state is None:
-                break
-            before, state = state, self.step(state, token)
-            if state is not None and before.said != state.said:
-                self._order[before.said] = (before.said ^ state.said).bit_length() - 1
+            if state is not None:
+                state = self.step(state, token)
         return state
 
     def step(self, state: State, token: int) -> State | None:
@@ -169,29 +162,31 @@ class SentenceForm:
         kept = [token for token in likely if self._move(state, token) is not None]
         return np.array(sorted(kept), dtype=np.int64)
 
-    def guess(self, state: State) -> int | None:
-        """An id that may well be next; the model finds it right or wrong. None: no telling.
+    def guess(self, ids: Sequence[int], most: int) -> list[int]:
+        """Ids that may well come after `ids`, at most `most`, none of which ends the sentence. The
+        model finds them right or wrong."""
+        found: list[int] = []
+        state = self.after(ids)
+        while state is not None and len(found) < most:
+            token = self._likely_id(state)
+            state = None if token is None else self.step(state, token)
+            if token is None or state is None or state.is_over:
+                break
+            found.append(token)
+        return found
 
-        The one that is allowed; else one that spells the first phrase of an attribute's best level.
-        The attribute: as the clause begins, or the one that came there last time.
-        """
+    def _likely_id(self, state: State) -> int | None:
+        """The id that is allowed; else one that spells the first phrase of an attribute's best
+        level, of the first attribute that the clause can still name. None: no telling."""
         if len(allowed := self.allowed(state)) == 1:
             return int(allowed[0])
-        usual = self._order.get(state.said, 0)
-        for place in (usual, *range(len(self._likely_texts))):
-            if state.said >> place & 1:
-                continue
-            text, is_whole = self._likely_texts[place]
-            if is_whole:
+        rests = dict(reversed([*self._rests(state)]))  # of equal phrases the first opening
+        for place, phrase in enumerate(self._likely):
+            if phrase in rests:
                 is_last = state.said | 1 << place == self._whole
-                text += self._marks.end if is_last else self._marks.comma
-            for begin in ("",) if state.said else self._begins:
-                if (begin + text).startswith(state.clause):
-                    rest = (begin + text)[len(state.clause) :]
-                    if not state.said and rest == text and len(self._named) > 1:
-                        return None  # the one that comes first is another for each voice
-                    spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))
-                    return next((ids[0] for ids in spelled if ids), None)
+                rest = rests[phrase] + (self._marks.end if is_last else self._marks.comma)
+                spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))
+                return next((ids[0] for ids in spelled if ids), None)
         return None
 
     def _open_phrases(self, state: State) -> frozenset[str]:
@@ -219,16 +214,9 @@ class SentenceForm:
 
     def _weigh(self, weight_of: dict[str, int]) -> None:
         self._weight_of = weight_of  # of each phrase whose weight is not 0
-        # of each attribute the beginning that the first phrases of its best levels share, and
-        # whether it is a whole phrase
-        self._likely_texts = []
-        for levels in self._named.values():
-            firsts = (level["phrases"][0] for level in levels)
-            weights = {phrase: weight_of.get(phrase, 0) for phrase in firsts}
-            best = max(weights.values())
-            likely = [phrase for phrase, weight in weights.items() if weight == best]
-            beginning = self._marks.gap + commonprefix(likely)  # noqa: RUF071
-            self._likely_texts.append((beginning, len(likely) == 1))
+        firsts = ([level["phrases"][0] for level in levels] for levels in self._named.values())
+        # the first phrase of each attribute's best level
+        self._likely = [max(each, key=lambda phrase: weight_of.get(phrase, 0)) for each in firsts]
 
     def _best_of(self, phrases: frozenset[str]) -> int:
         """The best weight of some phrases; 0 where there is none."""

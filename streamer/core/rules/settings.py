@@ -1,6 +1,12 @@
-"""The settings of an answer: rules, repeatable chance, and weights of levels; and when it ends.
+"""The rules of an answer: settings, bans on the next id, its end, chance, and weights of levels.
 
-Rules: docs/decoding.md tells what each is for.
+docs/decoding.md tells what each rule is for. Each is a pure function of the ANSWER's ids, never of
+the prompt, whose words must stay sayable. So it needs no undo when a block is rolled back.
+
+The constraint on the next id is applied to logits by model/decoding.py. It is for models without a
+form of the sentence (form.py). Its rules are stated on texts. Only ids that may break one are
+looked at: those with a mark, once per state of the text (a count, a word), and those that begin as
+the text ends.
 
 The end is tested at every id before it is committed, inside a block too; nothing after it is
 committed.
@@ -19,34 +25,51 @@ integers, so that both choose the same ids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import (
+    ENDED,
+    HAN,
+    HAS_CONTENT,
+    MARKED,
+    SENTENCE_ENDS,
+    Ids,
+    Vocabulary,
+    content_of,
+    first_word,
+    is_han,
+    is_letter,
+    last_word,
+)
 
 LOOP_COUNT = 2
 ALL = "all"  # in the place of attributes' names: those that the card has
-# The least value of a setting, otherwise 0. Divisors of logits: in float32 a smaller one would make
-# them infinite, or be 0 itself.
-_LEAST = {"max_new_tokens": 1, "repetition_penalty": 1e-3}
+# The bounds hold for rules from elsewhere, which run in the steps of all turns.
+Number = Annotated[int, Meta(ge=0, le=4_096)]
+Tokens = Annotated[int, Meta(ge=1, le=128)]
+# A divisor of logits: in float32 a smaller one would make them infinite, or be 0 itself.
+Divisor = Annotated[float, Meta(ge=1e-3, le=4_096)]
 
 
 @dataclass(frozen=True)
 class Rules:
     """The table of rules. A number of 0, a penalty of 1, "" or False switches a rule off."""
 
-    repetition_penalty: float = 1.22  # on ids of pure Han; never on punctuation
+    repetition_penalty: Divisor = 1.22  # on ids of pure Han; never on punctuation
     adjacency: bool = True  # no Han character twice across ids, unless the double is a word
-    ngram: int = 3  # no n-gram of content ids twice, punctuation left out
-    comma_gap: int = 4  # content characters between a punctuation and a comma-like
-    end_gap: int = 8  # with fewer since the last one a sentence end is lowered
-    min_new_tokens: int = 16  # a sentence has as many ids; EOS may follow them
-    max_new_tokens: int = 96
+    ngram: Number = 3  # no n-gram of content ids twice, punctuation left out
+    comma_gap: Number = 4  # content characters between a punctuation and a comma-like
+    end_gap: Number = 8  # with fewer since the last one a sentence end is lowered
+    min_new_tokens: Number = 16  # a sentence has as many ids; EOS may follow them
+    max_new_tokens: Tokens = 96
     loop_local: bool = True  # an id that stands LOOP_COUNT times in the last four is drawn again
     loop_global: bool = True  # stop when the last max(8, 2p) ids have a period p of at most 8
     # never: specials, role words, line breaks, text after an end, ids that are no text
@@ -55,13 +78,6 @@ class Rules:
     # card: their names with commas between them, or "all" of the card; "" is any sentence
     form: str = ALL
     language: str = ""  # of the sentence: one that the model's card has; "" is the card's first
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for settings that mean nothing."""
-        for name, value in vars(self).items():
-            least = _LEAST.get(name, 0)
-            if isinstance(value, (int, float)) and not value >= least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
 
     def saying(self, said: str) -> Rules:
         """For sentences that name the attributes `said`, as `form` has them: these may be short."""
@@ -76,6 +92,138 @@ class Rules:
         return cls(**(switched | kept))
 
 
+# Words of the chat template; a program without this rule leaked them in 29 to 33 % of its outputs.
+ROLES = ("human", "user", "assistant", "system")
+_ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
+_SIGNS = re.compile(r"^[\W_]+")
+_TRIPLE = re.compile(rf"([{HAN}])\1\1")
+
+
+class Constraint(NamedTuple):
+    """The rules on one choice, as arrays of ids, int64, each without repeats.
+
+    `commas`, `adjacency` and `ngram` are dropped, in the order ngram, adjacency, commas, while
+    every id is banned; `never` and the vocabulary's own mask are not. When nothing at all is left,
+    an EOS id is chosen.
+    """
+
+    never: Ids  # beyond the vocabulary's mask: an end that comes too early, a role word
+    commas: Ids
+    adjacency: Ids
+    ngram: Ids
+    penalised: Ids  # logits divided by the rules' penalty where positive, else multiplied
+    lowered: Ids  # logits less END_BIAS
+    recent: list[int]  # the last four answer ids
+
+
+def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
+    """The constraint on the id after `answer`, which holds no id of the prompt."""
+    text = vocabulary.text_of(answer)
+    early, commas, lowered = _by_marks(vocabulary, rules, text, len(answer))
+    ends = vocabulary.eos if len(answer) < rules.min_new_tokens else ()
+    roles = _role_ids(vocabulary, text) if rules.clean else ()
+    texts = vocabulary.texts
+    content = [i for i in answer if HAS_CONTENT.search(texts[i])]
+    grams: set[int] = set()  # the ends of n-grams that the content would repeat
+    if rules.ngram:
+        width = rules.ngram - 1
+        tail = content[len(content) - width :]
+        starts = range(len(content) - width)
+        grams = {content[i + width] for i in starts if content[i : i + width] == tail}
+    recent = list(answer[-4:])
+    if last_word(text):  # such a word is one id, so a comma may well be every second one
+        recent = [i for i in recent if i in content]
+    return Constraint(
+        never=_array([*early, *ends, *roles]),
+        commas=commas,
+        adjacency=_array(_repeated(vocabulary, text) if rules.adjacency else ()),
+        ngram=_array(grams),
+        penalised=_array(i for i in answer[-128:] if is_han(texts[i])),
+        lowered=lowered,
+        recent=recent,
+    )
+
+
+def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tuple[Ids, Ids, Ids]:
+    """The ids that break each of the rules on marks: an end that comes too early, a comma, an end
+    that is lowered. They are found once per state of the text."""
+    is_early = index < rules.min_new_tokens - 1
+    clause, sentence = MARKED.split(text)[-1], ENDED.split(text)[-1]
+    bodies = enumerate(vocabulary.texts)
+    marked = vocabulary.cached("marked", lambda: [i for i, body in bodies if MARKED.search(body)])
+    gaps = rules.comma_gap, rules.end_gap
+    counts = min(content_of(clause), gaps[0]), min(content_of(sentence), gaps[1])
+
+    def make() -> tuple[Ids, Ids, Ids]:
+        early, commas, lowered = set[int](), set[int](), set[int]()
+        for i in marked:
+            if rules.clean and vocabulary.never[i]:
+                continue
+            piece, is_ended = vocabulary.texts[i], False
+            for mark in MARKED.finditer(piece):
+                said = sentence + piece[: mark.start()]
+                if mark[0] in SENTENCE_ENDS:
+                    if is_early:
+                        early.add(i)
+                    elif not is_ended and content_of(said) < rules.end_gap:
+                        lowered.add(i)
+                    is_ended = True
+                elif content_of(MARKED.split(said)[-1]) < rules.comma_gap:
+                    commas.add(i)
+        return _array(early), _array(commas), _array(lowered)
+
+    state = ("marks", gaps, rules.clean, counts, is_letter(text[-1:]), is_early)
+    found: tuple[Ids, Ids, Ids] = vocabulary.cached(state, make)
+    return found
+
+
+def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
+    """Ids that would complete a role word at the start of the line that `text` ends with, whatever
+    the case.
+
+    Blanks and signs before it do not count: "### Human", "**Assistant" are templates too. A whole
+    role word (another drafter's, committed unverified) is past mending.
+    """
+    begun = _SIGNS.sub("", text.rpartition("\n")[2]).lower()
+    if not any(role.startswith(begun) for role in ROLES if role != begun):
+        return ()
+    bodies = enumerate(vocabulary.texts)
+    found: Sequence[int] = vocabulary.cached(
+        ("role", begun), lambda: [i for i, body in bodies if body and _ROLE.match(begun + body)]
+    )
+    return found
+
+
+def _repeated(vocabulary: Vocabulary, text: str) -> Iterable[int]:
+    """Ids that repeat the end of `text`: a word of letters, in any case; a Han character, unless
+    the double is a word and this is no third one. And ids that hold a Han character three times in
+    a row."""
+    texts = vocabulary.texts
+
+    def make() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        found[""] = [i for i, body in enumerate(texts) if _TRIPLE.search(body)]
+        for i, body in enumerate(texts):
+            if body:
+                found.setdefault(first_word(body) or body[0], []).append(i)
+        return found
+
+    starts: dict[str, list[int]] = vocabulary.cached("starts", make)
+    again: list[int] = []
+    if word := last_word(text):
+        # as it would follow itself
+        again = starts.get(word if text.endswith(" ") else f" {word}", again)
+    elif is_han(end := text[-1:]):
+        again = starts.get(end, again)
+        if end in vocabulary.doubles and text[-2:] != 2 * end:
+            again = [i for i in again if texts[i].startswith(2 * end)]
+    return [*starts[""], *again]
+
+
+def _array(ids: Iterable[int]) -> Ids:
+    return np.array(sorted({*ids}), dtype=np.int64)
+
+
 # Values of a description's `stop_reason`; the first four are found here, the others by callers.
 STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled", "error")
 NOT_SHOWN = ("eos", "loop")  # the id that causes one of these does not belong to the answer
@@ -85,7 +233,7 @@ def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate:
     """Why the answer ends with `candidate` after `answer`. None: commit it and go on."""
     if candidate in vocabulary.eos:
         return "eos"
-    if len(answer) >= rules.min_new_tokens - 1 and vocabulary.ends[candidate]:
+    if len(answer) >= rules.min_new_tokens - 1 and ENDED.search(vocabulary.texts[candidate]):
         return "sentence"
     tail = [*answer[-15:], candidate]
     if rules.loop_global and any(_has_period(tail, p, max(8, 2 * p)) for p in range(1, 9)):
@@ -190,13 +338,3 @@ def quantised(log_weights: Mapping[str, Sequence[float]]) -> LevelWeights:
         if any(weights):
             found[name] = weights
     return found
-
-
-def check_weights(weights: LevelWeights) -> None:
-    """Raise ValueError unless every attribute's best level is 0 and no weight is out of bounds.
-
-    An attribute without weights is left out of the sentence.
-    """
-    for name, levels in weights.items():
-        if levels and (max(levels) != 0 or min(levels) < FLOOR):
-            raise ValueError(f"weights of {name} must be {FLOOR} to 0, with a 0, not {levels}")

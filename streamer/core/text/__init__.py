@@ -1,4 +1,31 @@
-"""The text of ids: the vocabulary's table, characters, text deltas.
+"""Texts in the language of a sentence: the words of tables, units and warnings beside it.
 
-Imports nothing else of ours.
+chinese.json maps English texts to Chinese. The page loads it from the server. The errors, help and
+logs of commands are English.
 """
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+
+@functools.cache
+def texts() -> dict[str, dict[str, str]]:
+    """Kind (words, warnings) -> English form -> Chinese form."""
+    file = Path(__file__).with_name("chinese.json")
+    found: dict[str, dict[str, str]] = json.loads(file.read_text("utf-8"))
+    return found
+
+
+def told(language: str, english: str, *values: object) -> str:
+    """A text in the language of a sentence, with its values."""
+    form = english
+    for forms in texts().values() if language == "zh" else ():
+        form = forms.get(english, form)
+    return form.format(*values) if values else form
+
+
+def comma(language: str) -> str:
+    return "，" if language == "zh" else ", "

@@ -14,7 +14,6 @@ commonest Chinese ones that is so of two, both of chemistry.
 from __future__ import annotations
 
 import codecs
-import functools
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -34,6 +33,9 @@ HAN = "\u4e00-\u9fff\u3400-\u4dbf\u3007\uf900-\ufaff\U00020000-\U000323af"
 # Never shown: line breaks, other control characters (a terminal obeys them), U+FFFD.
 CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\ufffd"
 IS_HAN = re.compile(f"[{HAN}]+")
+IS_WORD = re.compile(rf"[^\W\d_{HAN}]+")
+_FIRST = re.compile(f" ?{IS_WORD.pattern}")
+_LAST = re.compile(rf"({IS_WORD.pattern}) ?\Z")
 ENDED = re.compile(f"[{re.escape(''.join(sorted(SENTENCE_ENDS)))}]")
 MARKED = re.compile(f"[{re.escape(''.join(sorted(PUNCTUATION)))}]")
 HAS_CONTENT = re.compile(r"[^\W_]")  # what str.isalnum accepts
@@ -48,47 +50,31 @@ REDUPLICATED = frozenset(
 )
 
 
-@functools.lru_cache(maxsize=1 << 16)
-def is_han(character: str) -> bool:
-    return IS_HAN.fullmatch(character) is not None
+def is_han(text: str) -> bool:
+    return IS_HAN.fullmatch(text) is not None
 
 
-def is_letter(character: str) -> bool:
-    return character.isalpha() and not is_han(character)
+def is_letter(text: str) -> bool:
+    return IS_WORD.fullmatch(text) is not None
 
 
-def content_since(text: str, marks: frozenset[str], enough: int) -> int:
-    """Content after the last of `marks` in `text`: characters, and WORD for each word of letters;
-    counted up to `enough` at least."""
-    count = 0
-    for at in range(len(text) - 1, -1, -1):
-        character = text[at]
-        if count >= enough or character in marks:
-            break
-        if is_letter(character):
-            count += 0 if at and is_letter(text[at - 1]) else WORD
-        else:
-            count += character.isalnum()
-    return count
+def content_of(text: str) -> int:
+    """Content in `text`: characters, and WORD for each word of letters."""
+    rest, num_words = IS_WORD.subn("", text)
+    return WORD * num_words + sum(map(str.isalnum, rest))
 
 
 def first_word(text: str) -> str:
     """The word of letters that `text` begins with, in small letters, with the one space that may
     stand before it; "" where there is none."""
-    at = len(text) - len(text.removeprefix(" "))
-    end = at
-    while end < len(text) and is_letter(text[end]):
-        end += 1
-    return text[:end].lower() if end > at else ""
+    found = _FIRST.match(text)
+    return found[0].lower() if found else ""
 
 
 def last_word(text: str) -> str:
     """The word of letters that `text` ends with, in small letters; "" where there is none."""
-    text = text.removesuffix(" ")
-    at = len(text)
-    while at and is_letter(text[at - 1]):
-        at -= 1
-    return text[at:].lower()
+    found = _LAST.search(text)
+    return found[1].lower() if found else ""
 
 
 Ids = NDArray[np.int64]
@@ -120,10 +106,6 @@ class Vocabulary:
         # not to be emitted by clean rules; not EOS
         self.never = np.array([not text or UNCLEAN.search(text) is not None for text in self.texts])
         self.never[list(self.eos)] = False
-        # [num_ids] 0/1: holds a sentence end, any letter or digit, Han characters alone
-        self.ends = bytes(ENDED.search(text) is not None for text in self.texts)
-        self.has_content = bytes(HAS_CONTENT.search(text) is not None for text in self.texts)
-        self.is_pure_han = bytes(IS_HAN.fullmatch(text) is not None for text in self.texts)
         # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
         doubles = {match[1] for match in _DOUBLE.finditer("\n".join(self.texts))}
         self.doubles = REDUPLICATED.union(filter(is_han, doubles))

@@ -29,7 +29,7 @@ from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
 from streamer.model.checkpoint.card import replace_text
 from streamer.model.devices import num_cores
-from streamer.model.offline import items_of
+from streamer.model.listener import items_of
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 

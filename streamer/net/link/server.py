@@ -26,14 +26,13 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.decoding.plan import Refusal, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.rules.settings import Rules, Sampling, check_weights, stop
+from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.net.service.admission import Admission, HttpRefusal, busy
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.service import RESTART, ClientSocket, Service
 from streamer.stages.parts import Judge
 
-MAX_RULE = 4_096  # of any number in an edge's rules: they run in the steps of all turns
 # committed and drafted together: the room of a KV slot after the longest turn
 MAX_ANSWER_IDS = 176
 SPARE_LINKS = 8  # websockets of each key, beyond two for each turn
@@ -67,8 +66,7 @@ class ServedTurn:
     """One turn, through all of its websockets: its messages in order.
 
     A repeat is harmless. A gap, or an order that cannot be, ends the turn with Broken. Messages
-    that wait where a websocket ends are of no use, since the edge sends them again. TargetLedger
-    (core/decoding/plan.py) decides what a request does to the target's sequence.
+    that wait where a websocket ends are of no use, since the edge sends them again.
     """
 
     def __init__(self, model: VerifierModel, opened: wire.Open) -> None:
@@ -173,10 +171,6 @@ class ServedTurn:
         if message.num_samples != self.num_samples:
             told = f"the turn has {self.num_samples} samples here"
             raise Broken(f"{told} and {message.num_samples} there")
-        try:
-            check_weights(message.weights)
-        except ValueError as error:
-            raise Broken(str(error)) from None
         is_first, self.is_finished = not self.is_finished, True
         return is_first
 
@@ -213,10 +207,6 @@ def _terms(model: VerifierModel, opened: wire.Open) -> tuple[Rules, Sampling]:
     if rules.form and opened.phrases != model.phrases[rules.language]:
         way = "take two models that were trained together"
         raise Broken(f"edge and verifier say different phrases; {way}")
-    for name, value in vars(rules).items():
-        most = MAX_ANSWER_IDS - 48 if name == "max_new_tokens" else MAX_RULE
-        if isinstance(value, int | float) and not value <= most:
-            raise Broken(f"the edge's {name} is {value:g}; it may be {most} at most")
     return rules, sampling
 
 

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.attributes import level_names
-from streamer.core.text.chinese import texts
+from streamer.core.text import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import MODEL, Conversation
 from streamer.net.realtime.session import FAILED, ClientSession, OpenSession, Resume

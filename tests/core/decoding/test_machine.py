@@ -1,4 +1,4 @@
-"""The state machine on given blocks and verdicts, the gate, the ledger, the owner of length."""
+"""The state machine on given blocks and verdicts, the gate, the owner of length."""
 
 import pytest
 from fakes import toy_vocabulary
@@ -29,13 +29,13 @@ def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
     machine = Speculator(how, VOCABULARY, started())
     assert machine.next(0.0) == plan.DraftMore(1)
     machine.sequence.extend([4])
-    machine.drafted([4], [plan.Signal(1.0, -0.1)])
+    machine.drafted([plan.Signal(1.0, -0.1)])
     asked = machine.next(1.0)
     assert isinstance(asked, plan.VerifyRequest)
     machine.replied(plan.Refusal(asked.number, "prefix"))
     assert isinstance(machine.next(1.2), plan.VerifyRequest)
-    assert machine.next(1.5) == plan.Wait(3.0)
-    assert machine.next(3.0) == (plan.Emit((4,), verified=False) if goes_on else plan.Done("error"))
+    assert machine.next(1.5) == plan.Wait(3.2)
+    assert machine.next(3.2) == (plan.Emit((4,), False, (-0.1,)) if goes_on else plan.Done("error"))
     assert machine.sequence.answer == [4] * goes_on
     assert (machine.num_failures, machine.counts.blocks_unverified) == (1, goes_on)
 
@@ -45,7 +45,7 @@ def test_time_with_nothing_to_do_is_counted_and_no_other():
     machine = Speculator(how, VOCABULARY, started(), plan.Pace(1e-3))
     assert machine.next(1.0) == plan.DraftMore(2)
     machine.sequence.extend([0, 1])
-    machine.drafted([0, 1], [CALM] * 2, 2.0)
+    machine.drafted([CALM] * 2, 2.0)
     assert isinstance(machine.next(2.0), plan.VerifyRequest)
     assert isinstance(machine.next(2.5), plan.Wait)
     assert isinstance(machine.next(2.75), plan.Wait)
@@ -64,7 +64,7 @@ def test_drafts_after_the_first_one_grow_where_they_may():
                 case plan.DraftMore(n):
                     ids = [0, 1, 3, 5, 6, 2, 7, 4][:n]
                     machine.sequence.extend(ids)
-                    machine.drafted(ids, [CALM] * n)
+                    machine.drafted([CALM] * n)
                 case plan.VerifyRequest() as request if request.draft:
                     sizes.append(len(request.draft))
                 case plan.VerifyRequest() as request:
@@ -103,46 +103,12 @@ def test_a_gate_fires_iff_the_entropy_of_an_id_is_above_its_threshold(numbers, l
     assert plan.fires(limit, SIGNS, [], ids, signals) == (max(numbers) > limit)
 
 
-def ledger():
-    sequence = Sequence([1, 2])
-    sequence.start_answer()
-    return plan.TargetLedger(sequence)
-
-
-def ask(number, base=0, unverified=(), draft=(), known=()):
-    return plan.VerifyRequest(
-        number, base, plan.prefix_hash(known[:base]), tuple(unverified), tuple(draft)
-    )
-
-
 def test_accept_is_the_longest_equal_prefix():
     assert plan.accept([4, 5, 6], [4, 5, 6, 7]) == (3, 7)
     assert plan.accept([4, 5, 6], [4, 9, 6, 7]) == (1, 9)
     assert plan.accept([], [3]) == (0, 3)
     with pytest.raises(ValueError, match="need 2"):
         plan.accept([1], [1])
-
-
-def test_a_repeat_gets_the_same_verdict_without_a_step():
-    book = ledger()
-    request = ask(1, draft=[4, 5])
-    book.begin(request)
-    verdict = book.conclude(request, [4, 8, 6], [-0.5, -1.0, -2.0])
-    assert (verdict.n_accepted, verdict.next_id, verdict.log_probs) == (1, 8, (-0.5, -1.0))
-    before = book.sequence.ids, book.sequence.n_cached
-    assert book.begin(request) == verdict
-    assert (book.sequence.ids, book.sequence.n_cached) == before
-
-
-def test_older_and_foreign_requests_are_refused():
-    book = ledger()
-    request = ask(2, draft=[4])
-    book.begin(request)
-    book.conclude(request, [4, 7])
-    assert book.begin(ask(1, draft=[4])) == plan.Refusal(1, "stale")
-    assert book.begin(ask(3, base=2, draft=[5], known=[4, 9])) == plan.Refusal(3, "prefix")
-    assert book.begin(ask(4, base=9, draft=[5], known=range(9))) == plan.Refusal(4, "prefix")
-    assert book.sequence.answer == [4, 7], "a refusal changes nothing"
 
 
 KINDS = st.sampled_from(["extend", "feed", "cut", "commit"])

@@ -6,15 +6,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_form, toy_vocabulary
+from fakes import ToyDrafter, ToyModel, ToyStream, at_once, toy_form, toy_vocabulary
 from oracles import in_form, target_alone
 
 from streamer.core.decoding import plan
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules, Sampling
-from streamer.model.sampler import choose
+from streamer.model.decoding import Decoder, choose
 
 VOCABULARY = toy_vocabulary()
 FORM = toy_form(VOCABULARY)
@@ -64,7 +63,7 @@ class House:
         sharpness = 2.5 if self.is_twin else 3.0
         model = ToyModel(VOCABULARY.num_ids, seed + (not self.is_twin), sharpness=sharpness)
         edge, told = ToyStream(model, self.sequence), (self.plan.rules, self.sampling)
-        self.drafter = ToyDrafter(edge, VOCABULARY, *told, kind, chance, form)
+        self.drafter = ToyDrafter(Decoder(edge, VOCABULARY, *told, form), kind, chance)
         self.machine = Speculator(self.plan, VOCABULARY, self.sequence, plan.Pace(self.edge_s))
         self.now, self.is_up = 0.0, True
         self.due = []
@@ -76,7 +75,7 @@ class House:
         sequence = Sequence(PROMPT)
         sequence.start_answer()
         cloud, told = ToyStream(self.target, sequence), (self.plan.rules, self.sampling)
-        self.verifier = ToyVerifier(cloud, VOCABULARY, *told, self.form)
+        self.verifier = Decoder(cloud, VOCABULARY, *told, self.form)
 
     def happens(self, fault):
         return self.chance.random() < self.faults[fault]
@@ -97,15 +96,14 @@ class House:
             self.edge_s = self.chance.choice([0.0001, 0.01, 0.1])
 
     def draft(self, n):
-        drafted = [self.drafter.draft(1) for _ in range(n)]
+        drafted = [at_once(self.drafter.draft(1)) for _ in range(n)]
         self.now += n * self.edge_s
-        ids, signals = ([one for more in drafted for one in more[i]] for i in (0, 1))
-        self.machine.drafted(ids, signals, self.now)
+        self.machine.drafted([one for _, signals in drafted for one in signals], self.now)
 
     def ask(self, request):
         assert request.number not in self.numbers
         self.numbers.append(request.number)
-        reply = self.verifier.verify(request)
+        reply = at_once(self.verifier.verify(request))
         reply = plan.Refusal(request.number, "prefix") if self.happens("refusal") else reply
         if self.happens("gone"):
             reply = None
@@ -117,9 +115,7 @@ class House:
         logits = self.target.logits((*PROMPT, *answer))
         if self.form is not None:
             return in_form(logits, self.form, answer, self.sampling)
-        rules = self.plan.rules
-        constraint = constrain(VOCABULARY, rules, answer)
-        return choose(logits, constraint, VOCABULARY, self.sampling, rules)
+        return choose(logits, answer, VOCABULARY, self.plan.rules, self.sampling)
 
 
 def assert_in_step(*streams):
@@ -135,7 +131,7 @@ def answered(house):
     machine, shown, num_verified = house.machine, [], 0
     for _ in range(5_000):
         house.disturb()
-        assert_in_step(house.drafter.stream, house.verifier.stream)
+        assert_in_step(house.drafter.decoder.listener, house.verifier.listener)
         match machine.next(house.now, house.is_up):
             case plan.DraftMore(n):
                 num_open = len(house.sequence.answer) - house.sequence.n_committed
@@ -172,7 +168,7 @@ def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed):
     )
     assert counts.n_accepted <= counts.n_uploaded
     assert counts.blocks_unverified <= counts.blocks
-    assert house.drafter.stream.num_refed == 0, "each id once"
+    assert house.drafter.decoder.listener.num_refed == 0, "each id once"
 
 
 @pytest.mark.parametrize("form", [None, FORM], ids=["free", "form"])
@@ -187,7 +183,7 @@ def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(seed, 
         assert (answer, reason) == target_alone(house.target, VOCABULARY, PROMPT, *told)
         if not faults:
             counts = house.machine.counts
-            assert house.verifier.stream.num_refed == 0, "each id once"
+            assert house.verifier.listener.num_refed == 0, "each id once"
             if kind == "model" and house.is_twin:
                 assert counts.n_accepted == counts.n_uploaded
                 assert counts.n_corrected == 0
@@ -206,5 +202,33 @@ def test_how_many_ids_come_at_a_time_changes_nothing(seed):
     house = House(seed, (), mode="edge")
     answer, reason, _ = answered(house)
     told = house.plan.rules, house.sampling
-    assert (answer, reason) == target_alone(house.drafter.stream.model, VOCABULARY, PROMPT, *told)
+    assert (answer, reason) == target_alone(
+        house.drafter.decoder.listener.model, VOCABULARY, PROMPT, *told
+    )
     assert house.machine.counts.blocks == len(answer) + (reason in ("eos", "loop"))
+
+
+def ask(number, base, unverified, draft, answer=()):
+    prefix = plan.prefix_hash(answer[:base])
+    return plan.VerifyRequest(number, base, prefix, tuple(unverified), tuple(draft))
+
+
+def test_a_repeat_is_applied_once_and_other_ids_are_refused():
+    """A later request has come meanwhile, and is repeated after it, too."""
+    sequence = Sequence(PROMPT)
+    sequence.start_answer()
+    stream = ToyStream(ToyModel(VOCABULARY.num_ids, 0), sequence)
+    decoder = Decoder(stream, VOCABULARY, Rules(), Sampling())
+    first = ask(1, 0, (2, 4), (5, 5))
+    verdict = at_once(decoder.verify(first))
+    assert len(verdict.log_probs) == verdict.n_accepted + 1
+    answer = list(sequence.answer)
+    assert answer == [2, 4, *first.draft[: verdict.n_accepted], verdict.next_id]
+    later = ask(2, len(answer), (8,), (9,), answer)
+    replies = [verdict, at_once(decoder.verify(later))]
+    answer = sequence.answer
+    assert [at_once(decoder.verify(request)) for request in (first, later)] == replies
+    for request in (ask(3, 1, (), (5,), (7,)), ask(4, 99, (), (5,), range(99))):
+        assert at_once(decoder.verify(request)) == plan.Refusal(request.number, "prefix")
+    assert sequence.answer == answer, "a refusal changes nothing"
+    assert_in_step(stream)

@@ -13,9 +13,15 @@ from bench.sentence_quality import measure
 from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
-from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import BEGIN, SentenceForm, marks_of
-from streamer.core.rules.settings import LOOP_COUNT, UNITS_PER_NAT, Rules, loop_suspected, stop
+from streamer.core.rules.settings import (
+    LOOP_COUNT,
+    UNITS_PER_NAT,
+    Rules,
+    constrain,
+    loop_suspected,
+    stop,
+)
 from streamer.model.checkpoint.card import card_of, read_card
 from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.checkpoint.weights import shapes_of

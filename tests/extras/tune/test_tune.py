@@ -28,7 +28,7 @@ from streamer.extras.tune.result import merge
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import check_layout, shapes_of
 from streamer.model.engines.engine import Row
-from streamer.model.offline import items_of
+from streamer.model.listener import items_of
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load, resolve
 

@@ -118,7 +118,8 @@ class Prefill:
 
     def finish(self):
         self._deliver(self.log_mel.finish())
-        self.redo(self.ledger.finish(self.log_mel.maximum))
+        self.ledger.observe(self.log_mel.maximum)
+        self.redo(self.ledger.stale())
 
     def redo(self, index):
         if index is None:
