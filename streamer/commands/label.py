@@ -8,7 +8,6 @@ are made again.
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import os
 import signal
@@ -85,7 +84,7 @@ def run(options: LabelOptions, config: Config) -> int:
 def _report(rows: Rows, files: Sequence[str], out: str) -> int:
     errors = {file: rows.done[plain(file)][0].get("error") for file in files}
     failed = {file: error for file, error in errors.items() if error is not None}
-    for file, error in itertools.islice(failed.items(), MAX_SHOWN):
+    for file, error in [*failed.items()][:MAX_SHOWN]:
         fail(f"{file}: {error}")
     told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {out}"
     if rows.path.name != Path(out).name:
