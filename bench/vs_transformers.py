@@ -23,7 +23,7 @@ import torch
 from bench.arms import Timing, models_of, run_paced
 from bench.clips import Clip, held_out
 from bench.common import lines, median, options_of, panels, progress, saved, table_of, write
-from streamer.core.audio.trim import trimmed
+from streamer.core.audio.turn import trimmed
 from streamer.model.audio.mel import StreamingLogMel, num_embeddings
 from streamer.model.engines.load import load_stock
 

@@ -17,7 +17,7 @@ import numpy as np
 import soxr
 
 from streamer.config import Config
-from streamer.core.audio.chunker import QUALITY
+from streamer.core.audio.pcm import QUALITY
 from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed

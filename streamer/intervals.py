@@ -14,9 +14,8 @@ import numpy as np
 
 from streamer.audio.file import Audio, Source, open_audio
 from streamer.config import ConfigError
-from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples, on_grid
-from streamer.core.audio.trim import NOTHING
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Chunker, OffsetFilter, Samples, on_grid
+from streamer.core.audio.turn import NOTHING
 from streamer.core.measures import density
 from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures

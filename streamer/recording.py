@@ -15,9 +15,16 @@ import anyio.to_thread
 import numpy as np
 
 from streamer.audio.file import Audio, AudioError, Source, open_audio
-from streamer.core.audio.chunker import BadAudio, Chunker
-from streamer.core.audio.pcm import LIVE_SAMPLES, SAMPLE_RATE_HZ, WINDOW_SAMPLES, Samples, on_grid
-from streamer.core.audio.turn_items import Closed
+from streamer.core.audio.pcm import (
+    LIVE_SAMPLES,
+    SAMPLE_RATE_HZ,
+    WINDOW_SAMPLES,
+    BadAudio,
+    Chunker,
+    Samples,
+    on_grid,
+)
+from streamer.core.audio.turn import Closed
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TargetLost, TurnFailed, cause_of, quietly

@@ -13,7 +13,7 @@ import soxr
 from scipy.signal import butter, correlate, fftconvolve, sosfilt
 
 from pipelines.embedded.speak import SAMPLE_RATE
-from streamer.core.audio.chunker import Chunker
+from streamer.core.audio.pcm import Chunker
 
 SHARES = {"none": 0.34, "mp3": 0.24, "opus": 0.22, "telephone": 0.20}
 FORMATS = {"mp3": ("MP3", "MPEG_LAYER_III", {"bitrate_mode": "CONSTANT"})}

@@ -17,7 +17,7 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models, PromiseWarning
-from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.rules.settings import LevelWeights
 from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of

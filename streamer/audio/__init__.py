@@ -1,4 +1,1 @@
-"""Recordings as blocks of samples: from a file, a pipe, or an array in memory.
-
-Imports nothing else of ours but core.
-"""
+"""Recordings as blocks of samples: from a file, a pipe, or an array in memory."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
-from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
+from streamer.core.audio.turn import Closed, Heard, Item, TurnOpened
 from streamer.core.decoding.sequence import Sequence
 from streamer.model.audio.mel import CLAMP, MelWindow
 from streamer.model.audio.turns import TurnCutter
@@ -207,7 +207,7 @@ STABLE_SAMPLES = 1_600
 # After k windows were encoded again, the next redo waits for k seconds of audio: the background
 # never does more than twice the work of encoding once, also in a fade-in, which rises all the time.
 REST_SAMPLES = WINDOW_SAMPLES // 2
-# 300 s, where the stock extractor cuts, and one for the silence around them (core/audio/trim.py);
+# 300 s, where the stock extractor cuts, and one for the silence around them (core/audio/turn.py);
 # a raw window is 102 kB, so at most 15 MB
 MAX_WINDOWS = 151
 

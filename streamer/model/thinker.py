@@ -16,7 +16,7 @@ from typing import Literal
 
 from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import AROUND_SAMPLES
+from streamer.core.audio.turn import AROUND_SAMPLES
 from streamer.core.declare import EngineName
 from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules

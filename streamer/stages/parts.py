@@ -32,7 +32,7 @@ from streamer.core.attributes import (
     parse,
 )
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.decoding.plan import Counts, Pace, Plan, Refusal, Verdict, VerifyRequest
 from streamer.core.description import QUIET, Description, turn_warning
 from streamer.core.measures.levels import level_chances, level_weights, opinion_of

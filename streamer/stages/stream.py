@@ -20,7 +20,7 @@ from anyio import create_memory_object_stream as queue
 from anyio.abc import TaskGroup
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.audio.turn import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import Voice
 from streamer.stages.events import (

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from streamer.core.attributes import SaidToken
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Refusal, Verdict, VerifyRequest, Wait
 from streamer.core.decoding.sequence import Sequence

@@ -16,7 +16,7 @@ from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 from wire import in_process
 
-from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules, Sampling

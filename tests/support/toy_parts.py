@@ -9,7 +9,7 @@ import anyio
 import numpy as np
 from fakes import ToyModel, ToyStream, at_once, toy_vocabulary
 
-from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
+from streamer.core.audio.turn import Closed, Heard, TurnOpened
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Sampling

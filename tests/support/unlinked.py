@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import toy_parts
 
-from streamer.core.audio.turn_items import Heard
+from streamer.core.audio.turn import Heard
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.net.link.target import DecodingTerms, RemoteTarget
 

@@ -1,4 +1,1 @@
-"""Samples before any model: PCM into chunks, the sound of a turn, and the items of hearing.
-
-Imports core.measures.frames alone.
-"""
+"""Samples before any model: PCM to 16 kHz, and a turn with the items of hearing it."""

@@ -22,7 +22,7 @@ from streamer.audio.file import AudioError, open_audio
 from streamer.audio.source import recordings_in
 from streamer.commands.process import Failed, each_done, fail
 from streamer.core.audio.pcm import Samples
-from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.declare import ConfigError
 from streamer.core.measures.levels import levels_of
 from streamer.core.measures.speech_measures import MIN_SPEECH_S

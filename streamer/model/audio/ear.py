@@ -213,7 +213,7 @@ class SoundTrack:
         self._clipped.append(held[:whole].reshape(-1, HOP_SAMPLES).sum(1))
         self._rest = held[whole:]
         self._candidates.append(self._pitch.push(samples, is_last))
-        raw = self._mel.push(samples, is_last)
+        raw = self._mel.hear(samples, is_last)
         if is_last:
             raw = raw[: _num_frames(self.num_samples) - self._num_forgotten - len(self._powers)]
             missing = len(self._powers) + len(raw) - len(self._speech)

@@ -39,7 +39,7 @@ class MelFrames:
         self._samples = np.zeros(0, np.float32)  # from the first sample of the next block on
         self._has_start = False  # whether the reflection before the first sample is in place
 
-    def push(self, samples: Floats, is_last: bool = False) -> Floats:
+    def hear(self, samples: Floats, is_last: bool = False) -> Floats:
         """Takes samples [n] float32; returns the frames of the blocks that are now complete
         [num_blocks * BLOCK_FRAMES, 128], log10 of mel power, at least -10. is_last: the clip ends
         here; frames after its end are returned, too, to the end of a block."""
@@ -112,7 +112,6 @@ class MelWindow:
     window.
     """
 
-    index: int
     raw: Floats
     maximum: float
     minimum: float
@@ -129,7 +128,7 @@ def num_embeddings(n_frames: int) -> int:
     return ((n_frames - 1) // 2 - 1) // 2 + 1 if n_frames > 0 else 0
 
 
-class StreamingLogMel:
+class StreamingLogMel(MelFrames):
     """One clip's log-mel, window by window; its state is at most 2 s of frames and 0.2 s of
     samples.
 
@@ -140,27 +139,22 @@ class StreamingLogMel:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.num_samples = 0
         # over all frames so far, after `finish` the clip's own; it never falls
         self.maximum = SILENCE
-        self._heard = MelFrames()
         self._frames = np.zeros((0, NUM_MELS), np.float32)  # of the window being filled
-        self._index = 0
+        self._num_windows = 0
 
     def push(self, samples: Floats) -> list[MelWindow]:
         """Takes samples [n] float32; returns the windows that are now complete (mostly none)."""
         self.num_samples += len(samples)
-        self._hear(samples)
-        windows = []
-        while len(self._frames) >= WINDOW_FRAMES:
-            windows.append(self._window(WINDOW_FRAMES))
-        return windows
+        self._fill(samples)
+        return [self._window(WINDOW_FRAMES) for _ in range(len(self._frames) // WINDOW_FRAMES)]
 
     def provisional(self) -> MelWindow | None:
         """The last window as if the clip ended now, if there is one; changes nothing."""
-        twin = copy.copy(self)
-        twin._heard = copy.copy(self._heard)
-        return next(iter(twin.finish()), None)
+        return next(iter(copy.copy(self).finish()), None)
 
     def finish(self) -> list[MelWindow]:
         """Ends the clip; returns its last window, if there is one left. Then only `maximum` may be
@@ -172,17 +166,17 @@ class StreamingLogMel:
         """
         # Like the stock's padding: the valid ceil(n / 160) frames, and two more, which are
         # dropped but count in the maximum.
-        self._hear(np.zeros(0, np.float32), is_last=True)
-        rest = math.ceil(self.num_samples / HOP_SAMPLES) - self._index * WINDOW_FRAMES
+        self._fill(np.zeros(0, np.float32), is_last=True)
+        rest = math.ceil(self.num_samples / HOP_SAMPLES) - self._num_windows * WINDOW_FRAMES
         if num_embeddings(rest) == 0:
             return []
         # With 1..39 samples after a boundary the window before it is still here, and the rest
         # is 201 frames.
         return [self._window(min(rest, WINDOW_FRAMES), is_last=True)]
 
-    def _hear(self, samples: Floats, is_last: bool = False) -> None:
+    def _fill(self, samples: Floats, is_last: bool = False) -> None:
         """Append the frames of every block that is complete with them."""
-        frames = self._heard.push(samples, is_last)
+        frames = self.hear(samples, is_last)
         self.maximum = float(frames.max(initial=self.maximum))
         self._frames = np.concatenate([self._frames, frames])
 
@@ -191,6 +185,6 @@ class StreamingLogMel:
         raw = np.ascontiguousarray(self._frames[:num].T)
         maximum = float(self._frames.max()) if is_last else float(raw.max())
         self._frames = self._frames[num:]
-        self._index += 1
-        end_samples = min(self.num_samples, self._index * WINDOW_SAMPLES)
-        return MelWindow(self._index - 1, raw, maximum, float(raw.min()), end_samples)
+        self._num_windows += 1
+        end_samples = min(self.num_samples, self._num_windows * WINDOW_SAMPLES)
+        return MelWindow(raw, maximum, float(raw.min()), end_samples)

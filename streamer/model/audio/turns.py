@@ -1,4 +1,4 @@
-"""Cut a session's audio into turns: bytes and commits in, items (core/audio/turn_items.py) out.
+"""Cut a session's audio into turns: bytes and commits in, items (core/audio/turn.py) out.
 
 The content of a turn does not depend on how the bytes were cut. Without turn detection a turn
 begins with its first sample and ends with `commit`; with it, voice activity decides. A turn that
@@ -16,21 +16,12 @@ from typing import Any
 import numpy as np
 
 from streamer.core.audio import pcm
-from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, OffsetFilter, Samples
-from streamer.core.audio.trim import NOTHING, Recent, Trim
-from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Chunker, OffsetFilter, Samples
+from streamer.core.audio.turn import NOTHING, Closed, Dropped, Heard, Item, Recent, Trim, TurnOpened
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import StreamingLogMel
-from streamer.model.audio.vad import (
-    FRAME_MS,
-    MIN_START_MS,
-    Frame,
-    TurnDetector,
-    TurnVoice,
-    VoiceActivity,
-)
+from streamer.model.audio.vad import LATE_MS, Frame, TurnDetector, TurnVoice, VoiceActivity
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest after max_turn_s that is too short to be described
 SOON_SAMPLES = SAMPLE_RATE_HZ // 5
@@ -172,7 +163,7 @@ class TurnCutter:
         self._past = Recent()
         self._judged = 0
         # samples before a turn that may become its padding
-        padding_ms = self.rule.prefix_padding_ms + MIN_START_MS + FRAME_MS if self.rule else 0
+        padding_ms = self.rule.prefix_padding_ms + LATE_MS if self.rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
         self._part: Part | None = None
         self._limit = int(self.max_turn_s * SAMPLE_RATE_HZ)

@@ -20,14 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import (
-    LANDMARK_SAMPLES,
-    LEAD_SAMPLES,
-    MARGIN_SAMPLES,
-    NOTHING,
-    Recent,
-    loudest,
-)
+from streamer.core.audio.turn import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES, NOTHING, Recent
 from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES, Floats
 from streamer.model.audio.mel import hann
@@ -169,6 +162,7 @@ def _weights() -> dict[str, Floats]:
 # Unbroken speech of this length begins a turn. One frame does so for clicks and taps too; the
 # padding covers it.
 MIN_START_MS = 96
+LATE_MS = MIN_START_MS + FRAME_MS  # a begin is known this much after it, at most
 HYSTERESIS = 0.15  # as in silero's own iterator: speech goes on until threshold - hysteresis
 
 
@@ -275,8 +269,7 @@ class TurnVoice(VoiceActivity):
 
     def _place(self, first: int) -> Floats:
         """Begin before the speech; return the samples that are judged anew, from the speech on."""
-        spoken = self._turn.between(first, self._turn.end)
-        peak = first + loudest(spoken[:LANDMARK_SAMPLES])
+        spoken, peak = self._turn.between(first, self._turn.end), self._turn.peak(first)
         at = peak - -(-(peak - first + BEFORE_SAMPLES) // APART_SAMPLES) * APART_SAMPLES
         self.restart(at)
         self._turn.forget(first - self._kept)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import AROUND_SAMPLES
+from streamer.core.audio.turn import AROUND_SAMPLES
 from streamer.core.decoding.plan import Refusal, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules, Sampling, stop

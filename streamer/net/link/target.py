@@ -22,7 +22,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.decoding.plan import MAX_IDS, Refusal, Verdict, VerifyRequest
 from streamer.core.description import one_line
 from streamer.core.link import wire

@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.core.audio import trim
-from streamer.core.audio.chunker import TELEPHONE_HZ, HighBand
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, from_g711, on_grid
+from streamer.core.audio.pcm import (
+    SAMPLE_RATE_HZ,
+    TELEPHONE_HZ,
+    HighBand,
+    OffsetFilter,
+    from_g711,
+    on_grid,
+)
 
 SECOND = SAMPLE_RATE_HZ
 NOISE = on_grid((0.05 * np.random.default_rng(0).standard_normal(3 * SECOND)).astype(np.float32))

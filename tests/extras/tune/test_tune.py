@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 from streamer.commands.process import Failed
 from streamer.core.attributes import ATTRIBUTES, parse
-from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.rules.form import SentenceForm
 from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.command import claim

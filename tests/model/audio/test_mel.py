@@ -129,7 +129,6 @@ class Prefill:
         redos = self.ledger.redo(index)
         window, is_changed = redos[0]
         assert is_changed
-        assert window.index == index
         self.held += [window.features(self.ledger.maximum) for window, _ in redos]
         assert not np.array_equal(old, self.held[index])
 

@@ -7,7 +7,7 @@ import pytest
 from speech import RATE_HZ, cuts, pcm, recording, speech
 
 from streamer.core.audio.pcm import OffsetFilter, on_grid
-from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
+from streamer.core.audio.turn import Closed, Heard, TurnOpened
 from streamer.model.audio.turns import TurnCutter
 from streamer.model.audio.vad import Frame, TurnDetector, VoiceActivity
 from streamer.stages.events import TurnDetection

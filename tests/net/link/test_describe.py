@@ -23,7 +23,7 @@ from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import parse
 from streamer.core.audio.pcm import from_pcm16
-from streamer.core.audio.trim import trimmed
+from streamer.core.audio.turn import trimmed
 from streamer.stages.events import TargetLost
 
 

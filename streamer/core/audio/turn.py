@@ -1,4 +1,4 @@
-"""A turn's samples come in; those between its first and its last sound go out.
+"""One turn: its samples between the first and the last sound, and the items of hearing it.
 
 How long somebody waited before they spoke, or after, says nothing of how they spoke. And what is
 heard begins at a sample that the sound itself names. So the same speech gives the same log-mel
@@ -7,6 +7,10 @@ over the room's own noise. docs/measured.md has the effect on levels of people.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +79,10 @@ class Recent(Growing):
         before, after = max(0, min(self.begin, end) - first), max(0, end - max(first, self.end))
         return np.concatenate([np.zeros(before, np.float32), held, np.zeros(after, np.float32)])
 
+    def peak(self, first: int) -> int:
+        """The loudest sample of the LANDMARK_SAMPLES from `first` on."""
+        return first + int(np.argmax(np.abs(self.between(first, first + LANDMARK_SAMPLES))))
+
     def forget(self, before: int) -> None:
         """Forget the samples before this one."""
         num = min(before, self.end) - self.begin
@@ -125,9 +133,9 @@ class Trim:
             if not is_last and turn.end < self._first + LANDMARK_SAMPLES:
                 return NOTHING, NOTHING
             # a whole number of steps before the landmark, with a lead before the first sound
-            peak = loudest(turn.between(self._first, self._first + LANDMARK_SAMPLES))
-            num_steps = -(-(peak + LEAD_SAMPLES) // STEP_SAMPLES)
-            self._at = self._end = self._first + peak - num_steps * STEP_SAMPLES
+            peak = turn.peak(self._first)
+            num_steps = -(-(peak - self._first + LEAD_SAMPLES) // STEP_SAMPLES)
+            self._at = self._end = peak - num_steps * STEP_SAMPLES
             self.span_begin = self._span_end = self._at - MARGIN_SAMPLES
         heard = self._give(is_last)
         begin, end = self._span_end, self._end + MARGIN_SAMPLES
@@ -192,11 +200,6 @@ class Trim:
         return np.concatenate([np.repeat(known[:1], num + len(samples) - len(known)), known])
 
 
-def loudest(samples: Samples) -> int:
-    """The place of the loudest sample."""
-    return int(np.argmax(np.abs(samples)))
-
-
 def _squares(samples: Samples) -> Energies:
     """The squares of RUMBLE_SAMPLES times the samples [n], without rumble, after the first
     RUMBLE_SAMPLES - 1. Whole numbers: no rounding, so no cut decides."""
@@ -215,3 +218,68 @@ def trimmed(samples: Samples) -> Samples:
     """The samples of a whole turn that are heard [n]."""
     trim = Trim()
     return np.concatenate([trim.push(samples)[0], trim.push(NOTHING, is_last=True)[0]])
+
+
+# The items of hearing, in order: for each turn TurnOpened, Heard*, then Closed or Dropped. Windows
+# are opaque here; samples are 16 kHz mono; `turn` counts from 0, per session.
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOpened:
+    """A turn begins. at_ms: where voice activity began it, padding included; else None."""
+
+    turn: int
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """New complete windows, and the largest log-mel value of the turn until now.
+
+    provisional: the last window as if the turn ended here, where a live update is due. samples: [n]
+    float32, those that are heard now, for a model that hears them elsewhere. num_taken: how long
+    the turn is, with the silence at its ends that is not heard (`Trim`). measures: a
+    function that measures the turn so far; None without measures, or where no update is due.
+    """
+
+    turn: int
+    windows: tuple[Any, ...]
+    maximum: float
+    provisional: Any = None
+    samples: Any = None
+    num_taken: int = 0
+    measures: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The turn's audio is over; `rest` is its last window, if there is one left.
+
+    goes_on: it is only a part, cut at max_turn_s; the next turn is what follows.
+    stopped_ms, last_speech_ms: of the session, where voice activity ended the turn, else None.
+    """
+
+    turn: int
+    rest: tuple[Any, ...]
+    maximum: float
+    num_samples: int
+    has_speech: bool
+    last_speech: int | None  # the turn's sample where speech ended last
+    stopped_ms: int | None = None
+    last_speech_ms: int | None = None
+    goes_on: bool = False
+    # the turn's SpeechMeasures, unless nothing needs them; computes, so call it off the event loop
+    measures: Callable[[], Any] | None = None
+    # its Curves, likewise, where measures were asked for, not only needed for the words
+    curves: Callable[[], Any] | None = None
+    is_quiet: bool = False  # there is sound, and hardly a sample of it is over QUIET_DBFS
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The turn's audio was cleared before it was committed."""
+
+    turn: int
+
+
+Item = TurnOpened | Heard | Closed | Dropped
