@@ -127,7 +127,7 @@ class Prefill:
         del self.held[index + 1 :]
         old = self.held.pop()
         redos = self.ledger.redo(index)
-        window, is_changed = redos[0]
+        _, is_changed = redos[0]
         assert is_changed
         self.held += [window.features(self.ledger.maximum) for window, _ in redos]
         assert not np.array_equal(old, self.held[index])
