@@ -21,10 +21,10 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.plan import Plan, Preset
 from streamer.core.description import Description, TextDelta
 from streamer.core.rules.settings import Rules
+from streamer.describer import describe_recording
 from streamer.model.checkpoint.card import FILE as CARD
 from streamer.model.checkpoint.weights import wanted_name
 from streamer.model.thinker import resolve
-from streamer.recording import describe_recording
 from streamer.stages.events import SessionOptions
 from streamer.stages.parts import Parts
 from streamer.stages.stream import open_stream

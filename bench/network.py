@@ -30,7 +30,7 @@ from bench.common import lines, median, options_of, panels, progress, saved, tab
 from bench.processes import BadLink, linked, metric
 from streamer import Description
 from streamer.assembly.models import patient
-from streamer.recording import describe_recording
+from streamer.describer import describe_recording
 
 EDGE, CLOUD, PLAIN = "edge only", "cloud only", "plain speculation"
 ARMS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamer.audio.file import Audio, Source, open_audio
+from streamer.audio.file import Audio, Source, chunks_of, open_audio
 from streamer.config import ConfigError
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Chunker, OffsetFilter, Samples, on_grid
 from streamer.core.audio.turn import NOTHING
@@ -22,7 +22,6 @@ from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import SoundTrack, TurnMeasurer
 from streamer.model.audio.turns import measure
 from streamer.model.audio.vad import TurnVoice, VoiceActivity
-from streamer.recording import chunks_of
 
 MOST_S = 1e7  # 115 days: longer ones are no times of a recording
 MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ  # before the first speech
@@ -64,9 +63,8 @@ def measures_in(
     spans = [_span(each) for each in intervals]
     voice = TurnVoice(MOST_HELD_SAMPLES, silent=0)
     measurer = TurnMeasurer()
-    offset = OffsetFilter()
     num = 0
-    for samples in map(offset.push, chunks_of(audio, channel)):
+    for samples in map(OffsetFilter().push, chunks_of(audio, channel)):
         num += len(samples)
         measurer.push(*voice.hear(samples))
         measurer.work()
@@ -188,11 +186,9 @@ def filled_pauses(
     Raises AudioError."""
     voice = VoiceActivity()
     sound = SoundTrack()
-    offset = OffsetFilter()
     changes = density.Changes()
     with open_audio(source, track) as audio:
-        for chunk in chunks_of(audio, channel):
-            samples = offset.push(chunk)
+        for samples in map(OffsetFilter().push, chunks_of(audio, channel)):
             changes.add(sound.add(samples, voice.push(samples)))
     changes.add(sound.add(NOTHING, voice.push(NOTHING, is_last=True), is_last=True))
     frames = sound.frames()

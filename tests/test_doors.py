@@ -33,7 +33,7 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
 EXTRAS = {  # extra -> (our modules it may import beside its own, others beside the standard library)
     "coach": (named("core model stages"), named("numpy msgspec")),
     "tune": (
-        named("core model audio commands config describer progress recording"),
+        named("core model audio commands config describer progress"),
         named("anyio numpy torch transformers tokenizers peft safetensors matplotlib"),
     ),
     "large": (named("core model"), named("numpy msgspec torch safetensors numba llvmlite")),

@@ -11,14 +11,13 @@ from processes import streamer as command
 from speech import RATE_HZ, recording, whispered
 
 from streamer import Describer, LiveUpdate
-from streamer.audio.file import open_audio
+from streamer.audio.file import chunks_of, open_audio
 from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence, parse
 from streamer.core.measures.levels import level_chances, levels_of, opinion_of
 from streamer.core.text.vocabulary import Emitter
 from streamer.model.listener import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load
-from streamer.recording import chunks_of
 
 FAST, SLOW = (str(ROOT / "samples" / f"{name}.wav") for name in ("fast_loud", "slow_soft"))
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block
+from streamer.core.audio.pcm import BadAudio, Chunker, Samples, on_grid
 
 if TYPE_CHECKING:
     from av import AudioFrame, AudioStream
@@ -74,6 +75,22 @@ def open_audio(
         audio = AudioFile(path, handle, container, _track(path, container, track))
         audio.held = stack.pop_all()
         return audio
+
+
+def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
+    """The recording as 16 kHz mono chunks: the loudest channel, or one alone. Raises AudioError."""
+    if channel is not None and channel not in range(audio.channels):
+        has = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
+        raise AudioError(audio.path, f"{has}; there is no channel {channel!r}")
+    which = slice(None) if channel is None else slice(channel, channel + 1)
+    try:
+        chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
+        for block in audio:
+            yield on_grid(chunker.push(block[:, which]))
+        yield on_grid(chunker.finish())
+        audio.mixed = chunker.mixed
+    except BadAudio as error:
+        raise AudioError(audio.path, str(error)) from None
 
 
 class Reader:

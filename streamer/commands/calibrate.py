@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.assembly.models import Models
-from streamer.audio.file import AudioError, open_audio
+from streamer.audio.file import AudioError, chunks_of, open_audio
 from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import Failed, fail, put, recordings_of
 from streamer.config import Config, ConfigError
@@ -26,7 +26,6 @@ from streamer.model.decoding import shadow
 from streamer.model.listener import hear_parts
 from streamer.model.thinker import resolve
 from streamer.progress import Bar
-from streamer.recording import chunks_of
 
 CARD = "streamer.json"
 PROMISE = (

@@ -247,7 +247,8 @@ def readings_of(found: Any) -> list[Reading]:
     for name in ATTRIBUTES:
         level, names = found.levels.get(name), found.level_names.get(name)
         field, unit, times, _ = MEASURES.get(name, ("", "", 1, 0))
-        value, error = getattr(found.measures, field, None), errors.get(name)
+        values = getattr(found.measures, field, None), errors.get(name)
+        value, error = (None if each is None else times * each for each in values)
         num_levels = len(names) if names else NUM_LEVELS[name]
         is_doubted = measured[name] is None
         if level is not None and value is not None and num_levels == NUM_LEVELS[name]:
@@ -256,19 +257,8 @@ def readings_of(found: Any) -> list[Reading]:
         if (chance := (found.confidence or {}).get(name)) is not None:
             is_likely = chance >= LIKELY and not is_doubted
             certainty = ("sure" if chance >= SURE else "likely") if is_likely else "unsure"
-        rows.append(
-            Reading(
-                name,
-                level and level.level,
-                num_levels,
-                level and level.name,
-                None if value is None else times * value,
-                None if error is None else times * error,
-                unit,
-                chance,
-                certainty,
-            )
-        )
+        number, word = (None, None) if level is None else (level.level, level.name)
+        rows.append(Reading(name, number, num_levels, word, value, error, unit, chance, certainty))
     return rows
 
 

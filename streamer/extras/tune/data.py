@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamer.audio.file import AudioError, open_audio
+from streamer.audio.file import AudioError, chunks_of, open_audio
 from streamer.audio.source import recordings_in
 from streamer.commands.process import Failed, each_done, fail
 from streamer.core.audio.pcm import Samples
@@ -31,7 +31,6 @@ from streamer.model.checkpoint.card import replace_text
 from streamer.model.devices import num_cores
 from streamer.model.listener import items_of
 from streamer.progress import Bar
-from streamer.recording import chunks_of
 
 TURN_S = 30.0  # longer recordings are cut into turns of this length
 LEAST = 8  # turns: too few to learn and to evaluate with

@@ -9,7 +9,7 @@ some seconds before the first speech, and the samples that are held back near `m
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,26 +33,21 @@ class Part:
     """A turn in hand, or a part of one.
 
     begin: the session's sample where it begins. frames: the session's that no turn has taken yet;
-    None: the part judges its samples itself.
+    None: the part judges its samples itself. every: samples between live updates; 0: none.
     """
 
     turn: int = 0
     begin: int = 0
     frames: deque[Frame] | None = None
-    measures: InitVar[bool] = False
-    live_update_s: InitVar[float | None] = None
-    num_samples: int = 0
     measurer: TurnMeasurer | None = None
+    every: int = 0
+    num_samples: int = 0
+    _updated: int = 0  # samples at the last update
     _has_sound: bool = False
     _num_loud: int = 0  # samples over QUIET_DBFS
     _voice: TurnVoice = field(default_factory=TurnVoice)
     _trim: Trim = field(default_factory=Trim)
     _mel: StreamingLogMel = field(default_factory=StreamingLogMel)  # from first to last sound
-
-    def __post_init__(self, measures: bool, live_update_s: float | None) -> None:
-        self.measurer = TurnMeasurer(self.turn) if measures else None
-        self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
-        self._due = self._every or 0  # sample of the next update
 
     @property
     def end(self) -> int:
@@ -69,13 +64,14 @@ class Part:
         windows = tuple(self._mel.push(heard))
         maximum, num_taken = self._mel.maximum, self.num_samples
         found = Heard(self.turn, windows, maximum, samples=heard, num_taken=num_taken)
-        if self._every is None or not self._voice.has_speech:
+        if not self.every or not self._voice.has_speech:
             return found
+        due = (self._updated // self.every + 1) * self.every
         # an update begins after a window that ends soon after it is due
-        boundary = -(-self._due // pcm.WINDOW_SAMPLES) * pcm.WINDOW_SAMPLES + pcm.BEHIND_SAMPLES
-        if num_taken < (boundary if boundary - self._due < SOON_SAMPLES else self._due):
+        boundary = -(-due // pcm.WINDOW_SAMPLES) * pcm.WINDOW_SAMPLES + pcm.BEHIND_SAMPLES
+        if num_taken < (boundary if boundary - due < SOON_SAMPLES else due):
             return found
-        self._due = (num_taken // self._every + 1) * self._every
+        self._updated = num_taken
         so_far = self.measurer.so_far if self.measurer else None
         return replace(found, provisional=self._mel.provisional(), measures=so_far)
 
@@ -276,7 +272,9 @@ class TurnCutter:
         if self._part is not None:
             return []
         frames = None if self._detector is None else self._frames
-        self._part = Part(self.num_turns, begin, frames, self.measures, self.live_update_s)
+        measurer = TurnMeasurer(self.num_turns) if self.measures else None
+        every = int((self.live_update_s or 0) * SAMPLE_RATE_HZ)
+        self._part = Part(self.num_turns, begin, frames, measurer, every)
         self.num_turns += 1
         return [TurnOpened(self.num_turns - 1, at_ms)]
 
@@ -298,7 +296,7 @@ class TurnCutter:
 
 def measure(samples: Samples) -> SpeechMeasures:
     """The measures of a whole turn [n] float32 at 16 kHz."""
-    turn = Part(measures=True)
+    turn = Part(measurer=TurnMeasurer())
     turn.hear(samples)
     *_, closed = turn.finish()
     assert isinstance(closed, Closed)

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 
-from streamer.audio.file import open_audio
+from streamer.audio.file import chunks_of, open_audio
 from streamer.core.audio.pcm import MAX_MAGNITUDE, TELEPHONE_HZ, BadAudio, Chunker, HighBand, Mixer
-from streamer.recording import chunks_of
 
 RATES = [1_000, 8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 384_000]
 

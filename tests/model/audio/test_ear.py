@@ -12,7 +12,7 @@ from pipelines.embedded.codecs import telephone
 from pipelines.embedded.labels import f0_track, speech_frames
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.measures.levels import levels_of
-from streamer.model.audio.ear import PitchTrack, f0_of
+from streamer.model.audio.ear import PitchTrack, TurnMeasurer, f0_of
 from streamer.model.audio.turns import Part, measure
 
 
@@ -25,7 +25,7 @@ def heard(samples):
 def test_streamed_equals_whole_whenever_it_is_computed(seconds, before_s, seed):
     noise = np.random.default_rng(seed).normal(0, 0.005, int(before_s * RATE_HZ))
     samples = np.concatenate([noise.astype(np.float32), speech(seconds, seed)])
-    turn, chance = Part(0, measures=True), np.random.default_rng(seed)
+    turn, chance = Part(measurer=TurnMeasurer()), np.random.default_rng(seed)
     for cut in cuts(len(samples), seed):
         turn.hear(samples[cut])
         if chance.random() < 0.7:
