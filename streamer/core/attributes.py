@@ -34,9 +34,8 @@ FORMS: Mapping[Profile, str] = {"full": ALL, "acoustic": ",".join(ATTRIBUTES[:-1
 
 # Attribute -> a level's name -> its name in English, of the models that ship. Others' names stand
 # alone.
-ENGLISH: Mapping[str, Mapping[str, str]] = json.loads(
-    Path(__file__).with_name("text").joinpath("levels.json").read_text("utf-8")
-)
+_NAMES = Path(__file__).with_name("text") / "levels.json"
+ENGLISH: Mapping[str, Mapping[str, str]] = json.loads(_NAMES.read_text("utf-8"))
 # attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of
 # streamer.json
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]

@@ -193,14 +193,8 @@ def certify(
     taken = [at(paths, threshold) for turns in clips for paths in turns]
     uploaded = [block for path in taken for block in path.uploaded]
     num_ids = sum(len(block.ids) for block in uploaded)
-    return Certified(
-        preset,
-        threshold,
-        k,
-        risk,
-        confidence,
-        len(clips),
-        loss=float(losses_of(clips, np.array([threshold])).mean()),
-        skipped=1 - len(uploaded) / sum(len(path.blocks) for path in taken),
-        accepted=sum(block.n_accepted for block in uploaded) / num_ids if num_ids else None,
-    )
+    accepted = sum(block.n_accepted for block in uploaded) / num_ids if num_ids else None
+    skipped = 1 - len(uploaded) / sum(len(path.blocks) for path in taken)
+    loss = float(losses_of(clips, np.array([threshold])).mean())
+    promised = preset, threshold, k, risk, confidence
+    return Certified(*promised, len(clips), loss, skipped, accepted)

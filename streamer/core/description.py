@@ -184,9 +184,8 @@ class Description:
         row = {name: getattr(self, name) for name in JSON_FIELDS}
         row["measures"] = self.measures and self.measures.as_json()
         row["voice_pitch"] = self.voice_pitch and self.voice_pitch.as_json()
-        row["confidence"] = self.confidence and {
-            name: p and round(p, 3) for name, p in self.confidence.items()
-        }
+        chances = self.confidence
+        row["confidence"] = chances and {name: p and round(p, 3) for name, p in chances.items()}
         row["parts"] = [part.to_dict() for part in self.parts]
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
 

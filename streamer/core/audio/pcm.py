@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import soxr
 from numpy.typing import NDArray
+from soxr import ResampleStream
 
 Samples = NDArray[np.float32]
 
@@ -146,9 +146,7 @@ class Chunker:
         self.mixed: str | None = None  # one line, where a finished clip had channels not heard
         self._resampler = None
         if sample_rate != SAMPLE_RATE_HZ:
-            self._resampler = soxr.ResampleStream(
-                sample_rate, SAMPLE_RATE_HZ, 1, "float32", QUALITY
-            )
+            self._resampler = ResampleStream(sample_rate, SAMPLE_RATE_HZ, 1, "float32", QUALITY)
         self._begin()
 
     def _begin(self) -> None:

@@ -61,15 +61,9 @@ class Density(Growing):
         self._num = 0  # steps fed until now
         # Inputs that later blocks still need: of the means, with 1 where a step exists; of each
         # convolution; and the nuclei's posteriors of the last step.
-        kernels = [learnt()[f"kernel{i}"] for i in range(len(SPANS))]
-        self._held = [
-            np.zeros((PAST_STEPS + AHEAD_STEPS, STEP_FRAMES * NUM_BANDS + 1), np.float32),
-            *(
-                np.zeros((2 * apart, len(kernel) // 3), np.float32)
-                for apart, kernel in zip(SPANS, kernels, strict=True)
-            ),
-            np.zeros((1, NUM_NUCLEI), np.float32),
-        ]
+        shapes = [(PAST_STEPS + AHEAD_STEPS, STEP_FRAMES * NUM_BANDS + 1)]
+        shapes += [(2 * apart, len(learnt()[f"kernel{i}"]) // 3) for i, apart in enumerate(SPANS)]
+        self._held = [np.zeros(shape, np.float32) for shape in (*shapes, (1, NUM_NUCLEI))]
 
     def add(self, raw: Floats) -> None:
         """[n, 128] log10 mel power of frames of 10 ms."""

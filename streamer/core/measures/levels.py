@@ -56,9 +56,8 @@ def level_of(name: str, value: float) -> int:
 
 def standardised(*values: float) -> list[float]:
     """The measures of AROUSAL in their order, each with about zero mean and unit range."""
-    return [
-        _standard(name, float(on_axis(name, v))) for name, v in zip(AROUSAL, values, strict=True)
-    ]
+    named = zip(AROUSAL, values, strict=True)
+    return [_standard(name, float(on_axis(name, value))) for name, value in named]
 
 
 def arousal_of(z: list[float]) -> float:

@@ -209,17 +209,15 @@ class Voice:
         if found is not None and found.pitch_median_hz is not None:
             self._turns.append((found.pitch_median_hz, found.speech_s))
 
-    def of(
-        self, found: SpeechMeasures | None, baseline_hz: float | None = None
-    ) -> VoicePitch | None:
-        """Where the pitch of `found` lies. baseline_hz: of a coach, used where none is given. None:
+    def of(self, found: SpeechMeasures | None, base_hz: float | None = None) -> VoicePitch | None:
+        """Where the pitch of `found` lies. base_hz: of a coach, used where none is given. None:
         absolute only, no pitch, or "auto" with fewer than two turns and no baseline."""
         if self._reference is None or found is None or found.pitch_median_hz is None:
             return None
         if self._reference != "auto":
             usual_hz, reference = float(self._reference), "given"
-        elif baseline_hz is not None:
-            usual_hz, reference = baseline_hz, "baseline"
+        elif base_hz is not None:
+            usual_hz, reference = base_hz, "baseline"
         elif len(self._turns) >= 2:
             # the value under which half of the weight lies
             values, seconds = np.array(sorted(self._turns)).T

@@ -332,19 +332,15 @@ class TurnMeasurer:
                 last[s] = replace(found, audio_s=float(s))
         return Measures(self._turn, heard_s, so_far, last)
 
-    def so_far(self) -> SpeechMeasures:
-        """The measures of the samples that were pushed up to now."""
-        return self._of(self.frames(is_last=False))
-
-    def finish(self, has_speech: bool = True) -> SpeechMeasures:
-        """The measures of the whole turn, when all its samples were pushed.
+    def measures(self, has_speech: bool = True, is_last: bool = True) -> SpeechMeasures:
+        """The measures of all samples that were pushed. is_last: they are the whole turn.
 
         has_speech: the judgement of voice activity. If it is false, only the sound is measured.
         """
-        found = self._of(self.frames())
-        if has_speech:
-            return found
-        return SpeechMeasures(audio_s=found.audio_s, clipped_share=found.clipped_share)
+        found = self.frames(is_last).measures()
+        if not has_speech:
+            found = SpeechMeasures(clipped_share=found.clipped_share)
+        return replace(found, audio_s=_num_frames(self._placed[1]) / FRAMES_PER_S)
 
     def frames(self, is_last: bool = True) -> Frames:
         """All frames. is_last: all samples were pushed."""
@@ -356,9 +352,6 @@ class TurnMeasurer:
         """F0, level, speech and syllables along the whole turn, when all its samples were
         pushed."""
         return Curves.of(self.frames(), *map(_num_frames, self._placed))
-
-    def _of(self, frames: Frames) -> SpeechMeasures:
-        return replace(frames.measures(), audio_s=_num_frames(self._placed[1]) / FRAMES_PER_S)
 
     def _hear(self, is_last: bool = False) -> None:
         if self._is_heard:

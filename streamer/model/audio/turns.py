@@ -72,7 +72,7 @@ class Part:
         if num_taken < (boundary if boundary - due < SOON_SAMPLES else due):
             return found
         self._updated = num_taken
-        so_far = self.measurer.so_far if self.measurer else None
+        so_far = partial(self.measurer.measures, is_last=False) if self.measurer else None
         return replace(found, provisional=self._mel.provisional(), measures=so_far)
 
     def finish(self, shows_measures: bool = False, **ended: Any) -> list[Item]:
@@ -96,7 +96,7 @@ class Part:
             num_samples=num_taken,
             has_speech=voice.has_speech,
             last_speech=last_speech,
-            measures=partial(measurer.finish, voice.has_speech) if measurer else None,
+            measures=partial(measurer.measures, voice.has_speech) if measurer else None,
             curves=measurer.curves if measurer and shows_measures else None,
             is_quiet=self._has_sound and self._num_loud < LOUD_SAMPLES,
             **ended,

@@ -242,9 +242,8 @@ class TurnVoice(VoiceActivity):
             if self._first is None:
                 self._seek(samples)
             if self._first is None:
-                turn.forget(
-                    turn.end - (self._kept if is_last else 2 * self._kept + LANDMARK_SAMPLES)
-                )
+                kept = self._kept if is_last else 2 * self._kept + LANDMARK_SAMPLES
+                turn.forget(turn.end - kept)
                 self.begin = turn.begin
                 return turn.take(turn.end) if is_last else NOTHING, []
             if not is_last and turn.end < self._first + LANDMARK_SAMPLES:
