@@ -19,14 +19,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 from anyio.abc import TaskGroup
+from websockets import exceptions
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidMessage,
-    InvalidStatus,
-    WebSocketException,
-)
 from websockets.protocol import State
 
 from streamer.core.description import one_line
@@ -44,7 +38,7 @@ REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it anoth
 # A wrong address. Where a connection has been up the address is right, and it may be again.
 REFUSED_AT_FIRST = (400, 404)
 # errors of a dial
-UNREACHABLE = (OSError, WebSocketException)
+UNREACHABLE = (OSError, exceptions.WebSocketException)
 MAX_DIALS = 4  # at once
 PING_S = 1.0
 PATIENCE_S = 5.0  # for a pong
@@ -258,14 +252,14 @@ class RemoteCloud:
         self.trouble = one_line(why(error))
         self._wake.set()  # perhaps only this connection was cut
         is_there = self._spare is not None or bool(self._taken)
-        if is_there and isinstance(error, ConnectionClosed | InvalidStatus):
+        if is_there and isinstance(error, exceptions.ConnectionClosed | exceptions.InvalidStatus):
             return
         self._answered_at = None
         self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
         if isinstance(error, RemoteFault | wire.WireError):
             self._late.failed(self.clock())
         # nothing listens there, no route leads there, or the connection ends at once
-        self._num_tries += isinstance(error, OSError | InvalidMessage)
+        self._num_tries += isinstance(error, OSError | exceptions.InvalidMessage)
         if is_final(error, self.was_linked):
             self.lost = f"{self.name} refuses: {self.trouble}"
         if (why_not := self.why_not) is not None:
@@ -281,7 +275,7 @@ class RemoteCloud:
             since = self.clock()
             try:
                 await self._ping(socket)
-            except (TimeoutError, ConnectionClosed) as error:
+            except (TimeoutError, exceptions.ConnectionClosed) as error:
                 if self._spare is socket:  # else its turn says so
                     self._spare = None
                     self.cut(error, since)
@@ -334,7 +328,7 @@ def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:
 
 def is_final(error: Exception, was_linked: bool) -> bool:
     """Whether a new attempt seems useless; it is made all the same, seldom."""
-    if isinstance(error, InvalidStatus):
+    if isinstance(error, exceptions.InvalidStatus):
         status = error.response.status_code
         return status in REFUSED_FOR_GOOD or (status in REFUSED_AT_FIRST and not was_linked)
     is_wrong = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
@@ -344,12 +338,12 @@ def is_final(error: Exception, was_linked: bool) -> bool:
 def why(error: Exception) -> str:
     """The error as one line, which may hold what the other side says."""
     match error:
-        case InvalidStatus(response=response):
+        case exceptions.InvalidStatus(response=response):
             body = response.body.decode("utf-8", "replace").strip()
             told = f"HTTP {response.status_code}" + (f" ({body[:200]})" if body else "")
             way = "; give its key with --cloud-key or STREAMER_CLOUD_KEY"
             return told + way * (response.status_code == 401)
-        case ConnectionClosed(rcvd=closed):
+        case exceptions.ConnectionClosed(rcvd=closed):
             told = f"closed ({closed.reason or closed.code})" if closed else "cut"
             return f"the link was {told}"
         case TimeoutError():
@@ -363,9 +357,9 @@ def why(error: Exception) -> str:
             return f"it does not speak TLS ({error.reason}); {ways}"
         case OSError(errno=int(number)) if number > 0:
             return os.strerror(number)  # asyncio's text repeats the address
-        case ConnectionResetError() | InvalidMessage(__cause__=EOFError()):
+        case ConnectionResetError() | exceptions.InvalidMessage(__cause__=EOFError()):
             ways = "give wss:// if it has a certificate, else ws://"
             return f"it closes connections at once; {ways}"
-        case InvalidHandshake():
+        case exceptions.InvalidHandshake():
             return f"it does not speak our protocol ({error})"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -77,8 +77,8 @@ class ServedTurn:
         self.num_samples = 0
         self.is_finished = False
         # the websocket that serves the turn; None while it is held for its edge
-        self.socket: ClientSocket | None = None
-        # set when `socket` has let go of the turn
+        self.connection: ClientSocket | None = None
+        # set when `connection` has let go of the turn
         self.released = anyio.Event()
         # ends a turn that is held for too long
         self.hold: asyncio.TimerHandle | None = None
@@ -246,15 +246,6 @@ class VerifierServer(Service):
         told = "That the audio in hand takes to be heard, of the slowest turn"
         watch("audio_lag_seconds", told, lambda: self.lag_s)
 
-    @property
-    def num_held(self) -> int:
-        """Turns without a websocket."""
-        return sum(turn.socket is None for turn in self._turns.values())
-
-    @property
-    def lag_s(self) -> float:
-        return max((turn.lag_s for turn in self._turns.values()), default=0.0)
-
     def check(self, socket: ClientSocket) -> None:
         """A full verifier takes websockets all the same: an edge needs one to resume a turn."""
         version = socket.query.get(wire.VERSION_QUERY, ["an older one"])[0]
@@ -297,10 +288,10 @@ class VerifierServer(Service):
 
     async def drain(self, within_s: float) -> None:
         """Let present turns end, at most `within_s`; other websockets are closed at once."""
-        for turn in [turn for turn in self._turns.values() if turn.socket is None]:
+        for turn in [turn for turn in self._turns.values() if turn.connection is None]:
             self._end(turn)
         async with anyio.create_task_group() as group:  # a hung one does not delay the others
-            for link in self.links - {turn.socket for turn in self._turns.values()}:
+            for link in self.links - {turn.connection for turn in self._turns.values()}:
                 group.start_soon(partial(link.close, *RESTART))
         with anyio.move_on_after(within_s):
             for turn in list(self._turns.values()):
@@ -311,16 +302,16 @@ class VerifierServer(Service):
         while (turn := self._turns.get(opened.session)) is not None:
             if turn.tenant != socket.tenant:
                 raise Broken("the turn belongs to another key")
-            if turn.socket is None:
+            if turn.connection is None:
                 break
-            turn.socket.transport.abort()  # the edge has given it up
+            turn.connection.transport.abort()  # the edge has given it up
             await turn.released.wait()
         if turn is None:
             turn = self._begin(socket.tenant, opened)
         elif turn.hold is not None:
             turn.hold.cancel()
             self.metrics.resumed.inc()
-        turn.socket = socket
+        turn.connection = socket
         turn.released = anyio.Event()
         return turn
 
@@ -331,7 +322,7 @@ class VerifierServer(Service):
         admission = self._admission
         while (told := admission.why_full(tenant)) is not None:
             is_own = admission.has_its_share(tenant)
-            held = (turn for turn in self._turns.values() if turn.socket is None)
+            held = (turn for turn in self._turns.values() if turn.connection is None)
             oldest = next((t for t in held if not is_own or t.tenant == tenant), None)
             if oldest is None:
                 raise Broken(told, is_final=False)
@@ -345,7 +336,7 @@ class VerifierServer(Service):
 
     def _release(self, turn: ServedTurn, is_over: bool) -> None:
         """Its websocket has ended: end the turn, or hold it for its edge."""
-        turn.socket = None
+        turn.connection = None
         turn.released.set()
         if is_over or self._admission.is_draining:
             self._end(turn)

@@ -84,7 +84,6 @@ class RemoteTarget:
         self._model = ""  # fingerprint of the first verifier that opened the turn
         self._samples = bytearray()  # float32
         self._finish: wire.Finish | None = None  # once the turn is over
-        self._was_connected = False
         # samples that the verifier had as this websocket was opened; None until it says so
         self._num_kept: int | None = None
         # number -> a request without a reply, oldest first
@@ -229,8 +228,7 @@ class RemoteTarget:
     def messages(self) -> Iterator[wire.Up | None]:
         """All messages for a new websocket, in order; None where something has to happen first."""
         self.is_ready, self._run_from = False, None
-        self._num_kept = None if self._was_connected else 0
-        self._was_connected = True
+        self._num_kept = None if self._model else 0  # nothing, where none has opened the turn
         yield self._open()
         while (begin := self._num_kept) is None:
             yield None

@@ -1,4 +1,1 @@
-"""OpenAI Realtime over a websocket, with sessions that can be resumed.
-
-Imports net.service, stages and core.
-"""
+"""OpenAI Realtime over a websocket, with sessions that can be resumed."""

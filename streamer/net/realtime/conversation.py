@@ -17,20 +17,7 @@ from streamer.core.attributes import parse
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import ServerEvent as Out
-from streamer.stages.events import (
-    Cleared,
-    CoachEvent,
-    Event,
-    LiveUpdate,
-    Measures,
-    NothingToCommit,
-    SessionOptions,
-    SpeechStarted,
-    SpeechStopped,
-    TurnCommitted,
-    TurnDetection,
-    TurnFailed,
-)
+from streamer.stages import events
 
 MODEL = "streamer"
 # 65 s at 24 kHz, more than a turn; websockets keeps a whole message in memory
@@ -72,7 +59,7 @@ class Conversation:
         self._text = "text" if is_beta else "output_text"  # an answer's content
         self.kind = kind
         # in force; at first OpenAI's defaults, and no extension
-        self.options = SessionOptions(c.PCM_RATE_HZ, TurnDetection())
+        self.options = events.SessionOptions(c.PCM_RATE_HZ, events.TurnDetection())
         self.wants = c.Extensions(live_update_s=None)
         self.turns = Turns()
         self._terms = terms or c.ServerTerms()
@@ -105,11 +92,11 @@ class Conversation:
         """The client has ended this turn. Raises NothingToCommit if voice activity had, and it was
         answered."""
         if turn <= self.turns.done:
-            raise NothingToCommit
+            raise events.NothingToCommit
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
 
-    def reopened(self, num_bytes: int, before: SessionOptions) -> None:
+    def reopened(self, num_bytes: int, before: events.SessionOptions) -> None:
         """Another stream goes on after this audio, which had the options `before`; its turns are
         numbered from 0 again."""
         self._num_streams += 1
@@ -117,9 +104,9 @@ class Conversation:
         self.turns = Turns()
         self._asked.clear()
 
-    def heard(self, event: Event) -> list[Out]:
+    def heard(self, event: events.Event) -> list[Out]:
         """The server events for a session event."""
-        if isinstance(event, CoachEvent):
+        if isinstance(event, events.CoachEvent):
             row = event.as_json()
             for name in row.keys() & {"t_s", "curve_s"}:  # of the session, as all its times
                 row[name] = round(row[name] + self._before_ms / 1000, 3)
@@ -127,42 +114,42 @@ class Conversation:
         item = self._item(event.turn)
         place = {"item_id": item}
         match event:
-            case SpeechStarted():
+            case events.SpeechStarted():
                 self.turns.is_open = True
                 at_ms = event.at_ms + self._before_ms
                 return [{"type": f"{BUFFER}.speech_started", "audio_start_ms": at_ms, **place}]
-            case SpeechStopped():
+            case events.SpeechStopped():
                 at_ms = event.at_ms + self._before_ms
                 return [{"type": f"{BUFFER}.speech_stopped", "audio_end_ms": at_ms, **place}]
-            case TurnCommitted():
+            case events.TurnCommitted():
                 self.turns.closed(event.turn, self.options.answers_itself)
                 previous = self._add(item)
                 out = {"type": f"{BUFFER}.committed", **place, "previous_item_id": previous}
                 content = [{"type": "input_audio", "transcript": None}]
                 return [out, *item_added(item, "user", content, previous)]
-            case Cleared():
+            case events.Cleared():
                 self.turns.is_open = False
                 return [{"type": f"{BUFFER}.cleared"}]
-            case LiveUpdate():
+            case events.LiveUpdate():
                 spoken = self._terms.spoken
                 phrases = spoken.get(self.options.language or next(iter(spoken), ""), {})
                 row = {"attributes": parse(event.text, phrases), "heard_s": round(event.heard_s, 3)}
                 return [{"type": "streamer.live_update", **place, "text": event.text, **row}]
-            case Measures():
+            case events.Measures():
                 return [{"type": "streamer.measures", **place, **event.as_json()}]
         return self._answered(item, event)
 
-    def _answered(self, item: str, event: TextDelta | Description | TurnFailed) -> list[Out]:
+    def _answered(self, item: str, event: TextDelta | Description | events.TurnFailed) -> list[Out]:
         """An answer goes on, or ends."""
         of_kind = transcription if self.kind == "transcription" else self._response
         out = of_kind(item, event)
         if not isinstance(event, TextDelta):
             self.turns.done = max(self.turns.done, event.turn)
-        if self.wants.events and not isinstance(event, TurnFailed):
+        if self.wants.events and not isinstance(event, events.TurnFailed):
             out.append(described(item, event))
         return out
 
-    def _response(self, item: str, event: TextDelta | Description | TurnFailed) -> list[Out]:
+    def _response(self, item: str, event: TextDelta | Description | events.TurnFailed) -> list[Out]:
         answer, out = self._answer, []
         response = self._item(event.turn, "resp")
         if answer is None or answer.id != response:
@@ -173,7 +160,7 @@ class Conversation:
             case TextDelta():
                 answer.text += event.text
                 return [*out, answer.continues(event.text)] if event.text else out
-            case TurnFailed():
+            case events.TurnFailed():
                 out.append(c.error(event.message, "turn_failed", None, "server_error"))
                 return out + answer.ends("failed")
         answer.text = event.text
@@ -371,7 +358,7 @@ class Answer:
         return {"type": "response.done", "response": self._response | end}
 
 
-def transcription(item_id: str, found: TextDelta | Description | TurnFailed) -> list[Out]:
+def transcription(item_id: str, found: TextDelta | Description | events.TurnFailed) -> list[Out]:
     """An answer in a transcription session, which has no responses."""
     kind = "conversation.item.input_audio_transcription"
     place = {"item_id": item_id, "content_index": 0}

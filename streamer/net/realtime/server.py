@@ -68,16 +68,6 @@ class RealtimeServer(Service):
     def sessions(self) -> list[ClientSession]:
         return list(self._admission.places.values())
 
-    @property
-    def num_held(self) -> int:
-        """Sessions without a client."""
-        return sum(session.reading is None for session in self.sessions)
-
-    @property
-    def lag_s(self) -> float:
-        found = (session.backlog.get("audio_ms", 0) for session in self.sessions)
-        return max(found, default=0) / 1000
-
     def start(self, group: TaskGroup) -> None:
         self._group = group
         watch = self.metrics.watch
@@ -115,9 +105,9 @@ class RealtimeServer(Service):
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
         connection = Connection(socket, session)
-        before, session.reading = session.reading, connection.reading
+        before, session.connection = session.connection, connection
         if before is not None:  # most often of a dead link that was not noticed yet
-            before.cancel()
+            before.reading.cancel()
         is_goodbye = False
         async with session.serving:
             if connection.is_newest:
@@ -130,13 +120,13 @@ class RealtimeServer(Service):
         if not connection.is_newest:
             await socket.close(*ELSEWHERE)
             return
-        session.reading = None
+        session.connection = None
         if not is_goodbye:
             self.metrics.drops.inc()
             # until the client is back, by another socket, or the session ends by itself
             with anyio.move_on_after(self._terms.hold_s) as session.waiting:
                 await session.over.wait()
-        if session.reading is None:
+        if session.connection is None:
             session.end(ENDED)
 
     async def drain(self, within_s: float) -> None:
@@ -210,7 +200,7 @@ class Connection:
 
     @property
     def is_newest(self) -> bool:
-        return self._session.reading is self.reading
+        return self._session.connection is self
 
     async def run(self, resume: Resume | None) -> bool:
         """Serve the session's events, of a new one from the first on. Returns whether the client

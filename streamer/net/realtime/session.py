@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import msgspec
@@ -26,6 +26,9 @@ from streamer.net.service.admission import NO_TENANT, HttpRefusal
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
 from streamer.stages.stream import LiveSession
+
+if TYPE_CHECKING:
+    from streamer.net.realtime.server import Connection
 
 DRAIN_POLL_S = 0.02
 DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
@@ -65,9 +68,9 @@ class ClientSession:
         self.conversation = conversation
         self.over = anyio.Event()
         self.goodbye = FAILED  # how a socket is closed when this is over: code and reason
-        # around the reading of the newest socket, which serves the session as soon as the one
-        # before it has released `serving`; None while the session waits for its client
-        self.reading: anyio.CancelScope | None = None
+        # the newest one, which serves the session as soon as the one before it has released
+        # `serving`; None while the session waits for its client
+        self.connection: Connection | None = None
         self.serving = anyio.Lock()
         self.waiting = anyio.CancelScope()  # cancelled when the client has come back
         self._num_resumed = 0
@@ -97,6 +100,11 @@ class ClientSession:
         if self._stream is not None and not self.over.is_set():
             waiting.update(self._stream.backlog)
         return waiting
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds of audio that waits in the stream."""
+        return self.backlog.get("audio_ms", 0) / 1000
 
     async def run(self) -> None:
         """Listen until `end`. Raises the session's error after everything else has ended."""

@@ -42,7 +42,8 @@ class HttpRefusal(Exception):
 class Admission:
     """The rules of one service, and its places. is_draining: no new sessions. name: of this process
     among its kind, for ids of sessions; empty if it has none. places: the sessions, or turns, by
-    their ids; each has its `tenant`.
+    their ids; each has its `tenant`, its `lag_s` (seconds of audio that waits), and its `connection`,
+    None while it waits for its client.
 
     A place is taken after the handshake. Clients that come at the same moment may all be admitted
     to the last place, so a server asks `why_full` again before a session begins.

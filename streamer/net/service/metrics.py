@@ -12,15 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TextIO
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    ProcessCollector,
-    generate_latest,
-)
+import prometheus_client as prometheus
 
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
@@ -40,11 +32,13 @@ class ServiceMetrics:
     """The metrics of every service. `watch` adds a gauge; counters are public attributes."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        self._gauge = partial(Gauge, namespace=PREFIX, registry=registry)
-        self._counter = count = partial(Counter, namespace=PREFIX, registry=registry)
-        self._seconds = partial(Histogram, namespace=PREFIX, registry=registry, buckets=SECONDS)
+        self._registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=registry)
+        self._gauge = partial(prometheus.Gauge, namespace=PREFIX, registry=registry)
+        self._counter = count = partial(prometheus.Counter, namespace=PREFIX, registry=registry)
+        self._seconds = partial(
+            prometheus.Histogram, namespace=PREFIX, registry=registry, buckets=SECONDS
+        )
         self.loop_lag = self._seconds("loop_lag_seconds", "Event loop's delay")
         self.refusals = count("refusals", "Connections refused", ["status"])
         for status in STATUSES:  # series begin at 0, so that a first event shows as a rise
@@ -54,7 +48,7 @@ class ServiceMetrics:
 
     def build(self, version: str) -> None:
         """Say which version runs."""
-        info = Info("build", "What runs", namespace=PREFIX, registry=self._registry)
+        info = prometheus.Info("build", "What runs", namespace=PREFIX, registry=self._registry)
         info.info({"version": version, "python": platform.python_version()})
 
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
@@ -70,7 +64,7 @@ class ServiceMetrics:
             gauge.labels(value).set_function(read)
 
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)
 
 
 class VerifierMetrics(ServiceMetrics):

@@ -165,9 +165,14 @@ class Service(ABC):
         self._draining: anyio.CancelScope | None = None
 
     @property
-    @abstractmethod
     def lag_s(self) -> float:
         """Seconds of audio taken and not yet heard, of the slowest client."""
+        return max((place.lag_s for place in self._admission.places.values()), default=0.0)
+
+    @property
+    def num_held(self) -> int:
+        """Sessions, or turns, that wait for their client."""
+        return sum(place.connection is None for place in self._admission.places.values())
 
     @property
     def links(self) -> set[ClientSocket]:

@@ -49,7 +49,7 @@ async def test_text_giants_garbage_and_other_messages_first_are_refused():
                 with anyio.fail_after(PATIENCE_S):
                     await ws.wait_closed()
                 assert ws.close_code in (1008, 1009)
-        assert all(turn.socket is None for turn in server._turns.values())
+        assert all(turn.connection is None for turn in server._turns.values())
 
 
 async def test_a_key_has_its_share_of_turns_and_websockets():
