@@ -37,8 +37,7 @@ KEEP_ALIVE_S, PONG_S = 5.0, 20.0
 REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it another one
 # A wrong address. Where a connection has been up the address is right, and it may be again.
 REFUSED_AT_FIRST = (400, 404)
-# errors of a dial
-UNREACHABLE = (OSError, exceptions.WebSocketException)
+UNREACHABLE = (OSError, exceptions.WebSocketException)  # errors of a dial
 MAX_DIALS = 4  # at once
 PING_S = 1.0
 PATIENCE_S = 5.0  # for a pong
@@ -129,6 +128,7 @@ class Backoff:
             self.pause_s = min(self._most_s, 2 * self.pause_s or self._first_s)
 
 
+@dataclass(eq=False)
 class RemoteCloud:
     """The cloud of a verifier elsewhere, with the methods of LocalCloud (stages/parts.py). Tasks
     of `group` keep its connections, until that is cancelled.
@@ -136,27 +136,18 @@ class RemoteCloud:
     on_model: called with the fingerprint of the verifier's model as a turn is opened.
     """
 
-    def __init__(
-        self,
-        verifier: VerifierAddress,
-        terms: DecodingTerms,
-        clock: Callable[[], float],
-        group: TaskGroup,
-        on_model: Callable[[str], None] = lambda model: None,
-    ) -> None:
-        self.name = verifier.name
-        self.verifier = verifier
-        self.clock = clock
-        # there was a connection since the start
-        self.was_linked = False
-        # round trip of the latest ping
-        self.rtt_s = math.nan
-        # why the verifier refuses this edge, as it seems for good
-        self.lost: str | None = None
-        # why there is no connection, or no verdict
-        self.trouble = NOT_YET
-        self._terms = terms
-        self.on_model = on_model
+    verifier: VerifierAddress
+    terms: DecodingTerms
+    clock: Callable[[], float]
+    group: TaskGroup
+    on_model: Callable[[str], None] = lambda model: None
+
+    def __post_init__(self) -> None:
+        self.name = self.verifier.name
+        self.was_linked = False  # since the start
+        self.rtt_s = math.nan  # round trip of the latest ping
+        self.lost: str | None = None  # why the verifier refuses this edge, as it seems for good
+        self.trouble = NOT_YET  # why there is no connection, or no verdict
         # when the latest ping was sent that was answered; None where the verifier is not there
         self._answered_at: float | None = None
         self._settled = anyio.Event()  # the verifier has answered, or is known to be absent
@@ -168,10 +159,8 @@ class RemoteCloud:
         self._wake = anyio.Event()  # the spare is taken, or should be pinged now
         self._num_tries = 0  # in vain, in a row
         self._notices = StateNotices()
-        # turns that are not over
-        self.turns: set[RemoteTarget] = set()
-        self._group = group
-        group.start_soon(quietly, self._keep_spares)
+        self.turns: set[RemoteTarget] = set()  # turns that are not over
+        self.group.start_soon(quietly, self._keep_spares)
 
     @property
     def is_linked(self) -> bool:
@@ -207,9 +196,9 @@ class RemoteCloud:
 
     def listen(self, rules: Rules) -> RemoteTarget:
         """Begin a turn."""
-        target = RemoteTarget(self, self._terms, rules)
+        target = RemoteTarget(self, self.terms, rules)
         self.turns.add(target)
-        self._group.start_soon(quietly, target.run)
+        self.group.start_soon(quietly, target.run)
         return target
 
     async def settled(self, within_s: float) -> None:

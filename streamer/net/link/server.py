@@ -73,15 +73,12 @@ class ServedTurn:
         """Raises Broken where edge and verifier do not fit."""
         self.rules, self.sampling = _terms(model, opened)
         self.session = opened.session
-        # samples that were taken, in order
-        self.num_samples = 0
+        self.num_samples = 0  # samples that were taken, in order
         self.is_finished = False
         # the websocket that serves the turn; None while it is held for its edge
         self.connection: ClientSocket | None = None
-        # set when `connection` has let go of the turn
-        self.released = anyio.Event()
-        # ends a turn that is held for too long
-        self.hold: asyncio.TimerHandle | None = None
+        self.released = anyio.Event()  # set when `connection` has let go of the turn
+        self.hold: asyncio.TimerHandle | None = None  # ends a turn that is held for too long
         self.judge: Judge = None
         self.tenant = ""  # the owner (net/service/admission.py)
         self._model = model

@@ -73,10 +73,8 @@ class RemoteTarget:
 
     def __init__(self, cloud: RemoteCloud, terms: DecodingTerms, rules: Rules) -> None:
         self.num_samples = 0
-        # samples in the verifier's slot
-        self.num_heard = 0
-        # the verifier has heard the end, and waits for requests
-        self.is_ready = False
+        self.num_heard = 0  # samples in the verifier's slot
+        self.is_ready = False  # the verifier has heard the end, and waits for requests
         self._cloud = cloud
         self._terms = terms
         self._rules = rules
@@ -94,10 +92,8 @@ class RemoteTarget:
         self._num_bytes_up = self._num_bytes_down = 0
         # set when a connection is wanted: at once, or with the first request (lazy)
         self._wanted = anyio.Event()
-        # set when there may be something to send
-        self._wake = anyio.Event()
-        # set when the verifier has heard more, or will not
-        self._moved = anyio.Event()
+        self._wake = anyio.Event()  # set when there may be something to send
+        self._moved = anyio.Event()  # set when the verifier has heard more, or will not
         self._moved_at = self._asked_at = cloud.clock()  # the latest progress, and request
         self._scope = anyio.CancelScope()
         # rejected, or late with its audio: it has to catch up before it is asked again

@@ -275,16 +275,13 @@ Kind = Literal["realtime", "transcription"]
 class ServerTerms:
     """Settings of a server that its sessions depend on."""
 
-    # seconds that a session waits for a lost client
-    hold_s: float = 30.0
+    hold_s: float = 30.0  # seconds that a session waits for a lost client
     # seconds between live updates, for clients that ask for events and name no interval
     live_update_s: float | None = None
     # language of sentences -> attribute -> levels, the first language is the default
     spoken: Mapping[str, Phrases] = field(default_factory=dict)
-    # the attributes that a client may ask for
-    may_say: tuple[str, ...] = ()
-    # for clients that ask for a coach without thresholds
-    coach: CoachOptions | None = None
+    may_say: tuple[str, ...] = ()  # the attributes that a client may ask for
+    coach: CoachOptions | None = None  # for clients that ask for a coach without thresholds
 
 
 def updated(

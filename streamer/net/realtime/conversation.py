@@ -7,7 +7,7 @@ the official client's strict types. `streamer.*` events go only to clients that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import msgspec
@@ -40,29 +40,25 @@ ENDS: dict[str, Out | None] = {
 }
 
 
+@dataclass(eq=False)
 class Conversation:
     """Call `opened`, then `heard` for the session's events, and a method for each client event, as
     they happen. These raise Refused. is_beta: the client speaks the protocol's beta."""
 
-    def __init__(
-        self,
-        session_id: str,
-        kind: c.Kind = "realtime",
-        terms: c.ServerTerms | None = None,
-        is_beta: bool = False,
-    ) -> None:
-        self.id = session_id  # a secret: with it, the session can be resumed
+    id: str  # a secret: with it, the session can be resumed
+    kind: c.Kind = "realtime"
+    terms: c.ServerTerms = field(default_factory=c.ServerTerms)
+    is_beta: bool = False
+
+    def __post_init__(self) -> None:
         # its part in the ids of items and events, not enough to resume; the parts before it name
         # the process, and are the same for many sessions
-        self.name = session_id.rpartition("_")[2][:8]
-        self.is_beta = is_beta
-        self._text = "text" if is_beta else "output_text"  # an answer's content
-        self.kind = kind
+        self.name = self.id.rpartition("_")[2][:8]
+        self._text = "text" if self.is_beta else "output_text"  # an answer's content
         # in force; at first OpenAI's defaults, and no extension
         self.options = events.SessionOptions(c.PCM_RATE_HZ, events.TurnDetection())
         self.wants = c.Extensions(live_update_s=None)
         self.turns = Turns()
-        self._terms = terms or c.ServerTerms()
         self._num_streams = 0  # before the present one
         self._before_ms = 0  # of audio in them
         # a commit was answered by itself, so a response.create for it asks for nothing more
@@ -131,7 +127,7 @@ class Conversation:
                 self.turns.is_open = False
                 return [{"type": f"{BUFFER}.cleared"}]
             case events.LiveUpdate():
-                spoken = self._terms.spoken
+                spoken = self.terms.spoken
                 phrases = spoken.get(self.options.language or next(iter(spoken), ""), {})
                 row = {"attributes": parse(event.text, phrases), "heard_s": round(event.heard_s, 3)}
                 return [{"type": "streamer.live_update", **place, "text": event.text, **row}]
@@ -170,7 +166,7 @@ class Conversation:
     def update(self, event: c.SessionUpdate) -> list[Out]:
         """Other `options` may be in force from here on."""
         before, turns = self.options, self.turns
-        options, wants = c.updated(self.kind, before, self.wants, event.session, self._terms)
+        options, wants = c.updated(self.kind, before, self.wants, event.session, self.terms)
         waits = not before.answers_itself and (turns.is_open or turns.is_unasked)
         if options != before and waits:
             text = "audio waits to be committed or answered"
@@ -231,7 +227,7 @@ class Conversation:
         ours = msgspec.structs.replace(self.wants, ignored=list(ignored), rate=rate)
         if options.coach is not None:
             ours.coach = options.coach.as_json()  # with the thresholds in force
-        if languages := list(self._terms.spoken):
+        if languages := list(self.terms.spoken):
             ours.language, ours.languages = options.language or languages[0], languages
         # the client's strict types allow 24000 alone, so any other rate stands in our extension
         format = c.Format(c.FORMATS[options.encoding][0], rate if rate == c.PCM_RATE_HZ else UNSET)

@@ -21,7 +21,7 @@ from streamer.core.text import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import MODEL, Conversation
 from streamer.net.realtime.session import FAILED, ClientSession, OpenSession, Resume
-from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.admission import Admission, HttpRefusal, busy
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import RESTART, ClientSocket, Service, answer_json, read_page
 from streamer.stages.events import quietly
@@ -86,7 +86,8 @@ class RealtimeServer(Service):
         """Raises HttpRefusal without a place for a new session, or a session to resume."""
         resume = Resume.parse(socket.query)
         if resume is None:
-            self._admission.check_room(socket.tenant)
+            if (told := self._admission.why_full(socket.tenant)) is not None:
+                raise busy(f"{told}; try again later")
             return
         session = self._admission.places.get(resume.session_id)
         if session is None:

@@ -42,8 +42,8 @@ class HttpRefusal(Exception):
 class Admission:
     """The rules of one service, and its places. is_draining: no new sessions. name: of this process
     among its kind, for ids of sessions; empty if it has none. places: the sessions, or turns, by
-    their ids; each has its `tenant`, its `lag_s` (seconds of audio that waits), and its `connection`,
-    None while it waits for its client.
+    their ids; each has its `tenant`, its `lag_s` (seconds of audio that waits) and its
+    `connection`, None while it waits for its client.
 
     A place is taken after the handshake. Clients that come at the same moment may all be admitted
     to the last place, so a server asks `why_full` again before a session begins.
@@ -103,11 +103,6 @@ class Admission:
         is_own = bool(host) and origin.partition("://")[2] == host
         return is_own and (bool(self.keys) or is_loopback(host.rpartition(":")[0] or host))
 
-    def check_room(self, tenant: str = NO_TENANT) -> None:
-        """Raises HttpRefusal if there is no place for a new session."""
-        if (told := self.why_full(tenant)) is not None:
-            raise busy(f"{told}; try again later")
-
     def why_full(self, tenant: str = NO_TENANT) -> str | None:
         """Why this tenant can have no further session, or None."""
         if self.has_its_share(tenant):
@@ -117,9 +112,8 @@ class Admission:
 
     def has_its_share(self, tenant: str) -> bool:
         """Whether it has as many places as one key may have."""
-        most = self.max_per_key
-        taken = (place for place in self.places.values() if place.tenant == tenant)
-        return most is not None and sum(1 for _ in taken) >= most
+        taken = sum(place.tenant == tenant for place in self.places.values())
+        return self.max_per_key is not None and taken >= self.max_per_key
 
     def _redeem(self, ticket: str) -> list[str]:
         """The key that signed a ticket; none if no key did, or it expired or was used."""

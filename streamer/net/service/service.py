@@ -72,8 +72,7 @@ RESTART = (1012, "the server is going down")
 LAG_EVERY_S = 0.1
 REALTIME = "realtime"  # a subprotocol
 _logger = logging.getLogger("streamer")
-# protocol errors of clients are counted, not logged
-_quiet = logging.getLogger("streamer.wire")
+_quiet = logging.getLogger("streamer.wire")  # protocol errors of clients are counted, not logged
 _quiet.setLevel(logging.CRITICAL)
 
 
@@ -155,8 +154,7 @@ class Service(ABC):
         self.metrics = metrics
         metrics.watch("sessions_limit", "Sessions at most", lambda: admission.max_sessions)
         self._admission = admission
-        # path -> answer, of the page
-        self._files: dict[str, Response] = {}
+        self._files: dict[str, Response] = {}  # path -> answer, of the page
         # connections before their upgrade, oldest first
         self._waiting: dict[ClientSocket, None] = {}
         self._max_waiting = MAX_WAITING

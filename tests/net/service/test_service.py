@@ -18,7 +18,7 @@ from streamer.commands.serve import key_of, origins_of
 from streamer.config import ConfigError
 from streamer.net.realtime.server import PATH, RealtimeServer
 from streamer.net.service import service
-from streamer.net.service.admission import LIFE_S, Admission, HttpRefusal, sign
+from streamer.net.service.admission import LIFE_S, Admission, HttpRefusal, busy, sign
 
 
 def bearer(key, **more):
@@ -61,18 +61,16 @@ def test_each_key_is_a_tenant(door):
 def test_a_tenant_has_its_share(door):
     alice, bob = SimpleNamespace(tenant="alice"), SimpleNamespace(tenant="bob")
     door.places |= dict.fromkeys("abc", alice)
-    assert door.check_room("alice") is None
+    assert door.why_full("alice") is None
     door.places["d"] = alice
-    refusal = refused(door.check_room, "alice")
-    assert (refusal.status, refusal.headers["Retry-After"]) == (503, "5")
-    assert str(refusal) == "all 4 sessions of this key are taken; try again later"
-    assert door.check_room("bob") is None
+    assert door.why_full("alice") == "all 4 sessions of this key are taken"
+    assert door.why_full("bob") is None
     del door.places["d"]
-    assert door.check_room("alice") is None
+    assert door.why_full("alice") is None
     door.max_per_key = None
     door.places |= dict.fromkeys(range(7), bob)
-    refusal = refused(door.check_room, "bob")
-    assert str(refusal) == "all 10 sessions are taken; try again later"
+    assert door.why_full("bob") == "all 10 sessions are taken"
+    assert busy("all are taken").headers["Retry-After"] == "5"
 
 
 @pytest.mark.parametrize(
