@@ -4,7 +4,7 @@ import { levelOf, openMicrophone, readRecording } from "./audio.js";
 import * as coach from "./coach.js";
 import { Job } from "./job.js";
 import * as view from "./view.js";
-import { Problem, language, languages, say, speakLanguage, storage } from "./words.js";
+import { Problem, language, languages, say, speakLanguage, storage } from "./view.js";
 
 const KEY = "streamer.key"; // in the tab's storage: gone with it
 const COACHING = "streamer.coaching"; // in the browser's storage: remembered
@@ -87,7 +87,7 @@ async function listen() {
 function heard(frame) {
   if (!listening) return;
   listening.link.send(frame);
-  coach.keepSound(frame, listening.sound.rateHz);
+  coach.sound?.add(frame, listening.sound.rateHz);
   if (listening.link.brokenAt === null) view.level(levelOf(frame));
 }
 

@@ -1,7 +1,7 @@
 // Sound: PCM16 mono frames of the microphone at the device's own rate, and files.
 
 import { toPcm } from "./mixer.js";
-import { Problem } from "./words.js";
+import { Problem } from "./view.js";
 
 const HEARD_HZ = 16_000; // what the server hears
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded

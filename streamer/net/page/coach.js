@@ -1,8 +1,7 @@
 // The coach on the page: curves, a short word, the usual values, and a report. All that is kept is bounded.
 
 import { Sound } from "./audio.js";
-import { MEASURES, element, page, read, shareOf, usual } from "./view.js";
-import { clock, languageOf, named, put, say, storage, told } from "./words.js";
+import { MEASURES, clock, element, languageOf, named, page, put, read, say, shareOf, storage, told, usual } from "./view.js";
 
 const SHOWN_S = 30; // of the curves
 const POINT_S = 0.05;
@@ -16,7 +15,7 @@ const MAX_LINES = 500; // nudges, and sentences
 let kept; // the content of a report: a conversation with the microphone
 let nudge = null; // the one that the page shows
 let learn = null; // seconds of speech: heard, and needed for a baseline
-let sound = null; // for the report, where it is wished
+export let sound = null; // for the report, where it is wished
 
 // The setting of a session; undefined without a coach.
 export function wanted() {
@@ -30,11 +29,6 @@ export function begin() {
   page.coach.hidden = !page.coaching.checked;
   sound = page.sounding.checked ? new Sound() : null;
   if (!page.coach.hidden) clear();
-}
-
-// A frame of the microphone.
-export function keepSound(frame, rateHz) {
-  sound?.add(frame, rateHz);
 }
 
 // The word goes; the report's content stays.

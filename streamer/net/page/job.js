@@ -5,7 +5,7 @@
 
 import * as coach from "./coach.js";
 import * as view from "./view.js";
-import { Problem, clock, say, told } from "./words.js";
+import { Problem, clock, say, told } from "./view.js";
 
 const REFUSED = { 0: "unreachable", 400: "anew", 401: "wrong-key", 403: "origin", 404: "anew", 503: "full" };
 
