@@ -301,13 +301,9 @@ async def _opened(source: Source, track: int | None) -> Audio:
 
 
 def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:
-    """The same samples in pieces of 2 s, the rest, and a last piece of 100 ms or less, which is
-    marked by True.
-
-    The last piece is the one that a microphone would send last. When it comes, only the last
-    window and the suffix are left to do. 100 ms pieces throughout would give the same ids and cost
-    more.
-    """
+    """The same samples in pieces of 2 s, the rest, and a last piece of 100 ms or less, marked by
+    True: a microphone would send it last. When it comes, only the last window and the suffix are
+    left to do. 100 ms pieces throughout would give the same ids and cost more."""
     held = np.zeros(0, np.float32)
     for chunk in chunks:
         held = np.concatenate([held, chunk])

@@ -163,8 +163,7 @@ READERS = {".srt": _of_cues, ".vtt": _of_cues, ".textgrid": _of_textgrid, ".json
 
 @dataclass(frozen=True)
 class FilledPauses:
-    """times_s: begin and end of each. per_min: of the time from the first speech to the last; None
-    without speech."""
+    """times_s: begin and end of each. per_min: from first to last speech; None without speech."""
 
     times_s: Sequence[tuple[float, float]]
     per_min: float | None

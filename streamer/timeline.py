@@ -187,8 +187,7 @@ NO_FONT = (
 
 
 def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | None:
-    """Write a PNG: the channels, one below the other, and `between` below them. Returns a line if
-    sentences or channels had to be left out."""
+    """Write a PNG of channels, `between` below. Returns a line if something had to be left out."""
     import matplotlib
     from matplotlib.figure import Figure
 

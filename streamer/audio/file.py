@@ -153,8 +153,7 @@ class AudioFile(Audio):
         self._judge(num_read / self.sample_rate)
 
     def _decoded(self) -> Generator[AudioFrame, None, None]:
-        """Frames with samples, up to one of another kind than the first. A damaged packet is left
-        out, and what follows is decoded."""
+        """Frames with samples, up to one unlike the first. Damaged packets alone are left out."""
         from av import FFmpegError
 
         container, kinds = self._container.format.name, set()
@@ -272,8 +271,7 @@ def _has_last_page(fd: int, size: int) -> bool:
 
 
 def _share_of_mp3(fd: int, size: int) -> float:
-    """The share of the bytes that the first frame states; 1 if it states none. A tag may precede
-    it."""
+    """The share of the bytes that the first frame, after a tag, states; 1 if it states none."""
     begin, head = 0, os.pread(fd, 10, 0)
     if head[:3] == b"ID3":
         begin = 10
@@ -348,8 +346,7 @@ def _stdin() -> IO[bytes]:
 
 
 def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:
-    """A temporary file with the rest of the stream, gone when it is closed. Raises AudioError, and
-    TypeError for a stream of text."""
+    """A temporary file with the rest of the stream. Raises AudioError, and TypeError for text."""
     try:
         with tempfile.TemporaryFile() as spool:
             for piece in _pieces(path, stream, is_over):

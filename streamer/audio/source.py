@@ -17,12 +17,10 @@ Block = NDArray[np.float32]  # [n, channels], full scale 1.0
 MOST = 4.0  # 12 dB over full scale: beyond it, the samples are no audio of full scale 1.0
 ROUNDING = 1.0 + 1 / 32768
 BLOCK_FRAMES = 8192
-SUFFIXES = frozenset(
-    (
-        *(".wav", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),
-        *(".aifc", ".au", ".snd", ".caf", ".m4a", ".m4b", ".mp4", ".mov", ".webm", ".mkv"),
-        *(".mka", ".aac", ".wma", ".amr", ".3gp"),
-    )
+SUFFIXES = (
+    *(".wav", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc"),
+    *(".au", ".snd", ".caf", ".m4a", ".m4b", ".mp4", ".mov", ".webm", ".mkv", ".mka", ".aac"),
+    *(".wma", ".amr", ".3gp"),
 )
 
 
@@ -72,11 +70,9 @@ class Audio(AbstractContextManager["Audio", None]):
         """Blocks [n, channels] float32, full scale 1.0. Raises AudioError where none can be had."""
 
     def _in_range(self, block: Block, num_before: int) -> Block:
-        """A block of floats with what is a little over full scale clipped.
-
-        Raises AudioError far beyond it: there the samples are integers, and the models would
-        describe noise. The chunker refuses NaN and infinity.
-        """
+        """A block of floats with what is a little over full scale clipped. Raises AudioError far
+        beyond it: there the samples are integers, and the models would describe noise. The chunker
+        refuses NaN and infinity."""
         peak = float(max(block.max(), -block.min()))
         if not ROUNDING < peak < np.inf:
             return block

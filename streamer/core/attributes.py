@@ -32,12 +32,10 @@ ACOUSTIC = "acoustic"  # in place of names: all attributes but the one nearest t
 Profile = Literal["full", "acoustic"]  # of a card's promise
 FORMS: Mapping[Profile, str] = {"full": ALL, "acoustic": ",".join(ATTRIBUTES[:-1])}
 
-# Attribute -> a level's name -> its name in English, of the models that ship. Others' names stand
-# alone.
+# Attribute -> a level's name -> its name in English, only for the models that ship.
 _NAMES = Path(__file__).with_name("text") / "levels.json"
 ENGLISH: Mapping[str, Mapping[str, str]] = json.loads(_NAMES.read_text("utf-8"))
-# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of
-# streamer.json
+# of streamer.json: attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
 # attribute -> levels, lowest first, each language -> the level's name, None where it is unknown
 LevelNames = Mapping[str, Sequence[Mapping[str, str | None]]]
@@ -100,8 +98,7 @@ def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
 
 
 def _matches(text: str, phrases: Phrases) -> dict[str, tuple[int, str, int]]:
-    """attribute -> (place, phrase, level) of its first match. Inside a longer word of Latin letters
-    no phrase matches."""
+    """attribute -> (place, phrase, level) of its first match, never inside longer Latin words."""
     if unknown := sorted(set(phrases) - set(ATTRIBUTES)):
         known = ", ".join(ATTRIBUTES)
         raise ValueError(f"unknown attributes {', '.join(unknown)}: known are {known}")
@@ -266,8 +263,7 @@ KEY = "the line is pitch, the area loudness"
 
 
 def card(found: Any) -> str:
-    """The sentence, a row with a gauge for each attribute, and curves: HTML without scripts or
-    outside resources."""
+    """Sentence, gauges of attributes, curves: HTML without scripts or outside resources."""
     language, rows = found.language, ""
     for reading in readings_of(found):
         title, *others = map(escape, reading.cells(language))
@@ -286,8 +282,7 @@ def card(found: Any) -> str:
 
 
 def _curves(curves: Any) -> str:
-    """Level from -70 to 0 dBFS as an area, pitch from 60 to 480 Hz as a line. Colours are seen on
-    white and on black."""
+    """Level from -70 to 0 dBFS as an area, pitch from 60 to 480 Hz as a line, on any background."""
     shown = curves.thinned(MAX_POINTS)
     area = " ".join(f"{x},{-y:.0f}" for x, y in enumerate(shown.level_dbfs.clip(-70, 0)))
     line = "".join(

@@ -64,8 +64,7 @@ class Path:
     @property
     def num_missed(self) -> int:
         """Skipped blocks of which the cloud rejects any id; a bonus token is no change."""
-        skipped = [block for block in self.blocks if block.doubt <= self.least]
-        return sum(block.n_accepted < len(block.ids) for block in skipped)
+        return sum(b.n_accepted < len(b.ids) for b in self.blocks if b.doubt <= self.least)
 
 
 Paths = Sequence[Path]  # of one turn at every threshold, falling
@@ -74,8 +73,7 @@ Turns = Sequence[Paths]  # of one clip: a long recording has more than one
 
 def paths_of(block_at: Callable[[Prefix], Block], vocabulary: Vocabulary, rules: Rules) -> Paths:
     """Every path of one turn, by falling threshold, from the edge alone to exact mode: the last one
-    skips nothing and holds from -inf on. Blocks are committed as in the state machine; block_at is
-    asked once about each prefix."""
+    skips nothing, from -inf on. Commits as the state machine; asks block_at once per prefix."""
     once = functools.cache(block_at)
     found: list[Path] = []
     threshold = sys.float_info.max  # below inf
@@ -103,8 +101,7 @@ def paths_of(block_at: Callable[[Prefix], Block], vocabulary: Vocabulary, rules:
 
 
 def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | None:
-    """The index of the highest threshold that keeps the promise: a column of `losses` [n, m], or
-    None.
+    """The index in `losses` [n, m] of the highest threshold that keeps the promise, or None.
 
     Rows are clips in an order that does not depend on their losses, which are within 0..1 and never
     fall with the threshold. confidence 0: in expectation only, otherwise both.

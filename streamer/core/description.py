@@ -254,8 +254,7 @@ def _last_spoken(parts: Sequence[Description]) -> Description:
 def turn_warning(
     counts: Counts, mode: str, speech_s: float, verifier: str, trouble: str, faults: Sequence[str]
 ) -> str | None:
-    """One line about a turn that is too short, has these faults, or whose blocks went unverified;
-    else None."""
+    """One line about a turn that is too short, has faults or blocks without a verdict, or None."""
     found = [*faults]
     if speech_s < SHORT_S:
         found.append(GUESS.format(speech_s))
@@ -267,7 +266,6 @@ def turn_warning(
 
 
 def one_line(text: str) -> str:
-    """Foreign text as one line that is safe for a terminal and a log: line breaks become blanks,
-    control characters are escaped."""
+    """Foreign text on one line, safe to print: breaks become blanks, control characters escapes."""
     text = text.translate(dict.fromkeys(map(ord, "\n\r\t"), " "))
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

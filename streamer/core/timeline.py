@@ -35,8 +35,7 @@ MIN_RATE_S = 1.0  # where at least this much of them is no pause
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One point per step. f0_hz: 0 where unvoiced or without speech; power: mean square; syllables:
-    how many each holds, or what part of one."""
+    """One point a step. f0_hz: 0 without voiced speech; power: mean square; syllables: how many."""
 
     step_s: float
     f0_hz: Floats
@@ -53,8 +52,7 @@ class Curves:
 
     @classmethod
     def of(cls, frames: Frames, before: int, num: int) -> Curves:
-        """A turn of `num` steps, of which `frames` are those from `before` on; silence lies around
-        them."""
+        """A turn of `num` steps: `frames` are those from `before` on, with silence around them."""
         speech = frames.counted()
         held: list[Any] = []
         for values in (frames.f0 * speech, frames.power, speech, frames.density * speech):
@@ -96,16 +94,14 @@ class Curves:
 
     @property
     def nuclei_s(self) -> list[float]:
-        """A time in s for each syllable counted: where the count passes a half, and each whole
-        more."""
+        """A time in s for each syllable: where their count passes a half, and each whole more."""
         added = np.cumsum(self.syllables, dtype=float)
         halves = np.arange(0.5, added[-1] if len(added) else 0.0)
         found: list[float] = ((np.searchsorted(added, halves) + 0.5) * self.step_s).tolist()
         return found
 
     def rates(self) -> Iterator[tuple[float, float | None]]:
-        """(time in s, syllables per second of speech around it), every RATE_STEP_S. None in a
-        pause."""
+        """(time in s, syllables per second of speech there), every RATE_STEP_S; None in a pause."""
         added = np.concatenate([[0], np.cumsum(self.syllables, dtype=float)])
         spoken = np.concatenate([[0], np.cumsum(self._talking())])
         half = round(RATE_OVER_S / 2 / self.step_s)
@@ -251,6 +247,7 @@ def conversation_of(speech: Flags) -> Conversation:
     pauses = [(end, begin) for (_, end), (begin, _) in itertools.pairwise(runs(num > 0))]
     dead = [(begin, end, "dead air") for begin, end in pauses if end - begin >= DEAD_STEPS]
     overlaps = [(begin, end, "overlap") for begin, end in runs(num > 1)]
+    marks = sorted(overlaps + dead)
     speakers = [turn[2] for turn in turns]
     return Conversation(
         talk_share=tuple((talk / talk.sum()).tolist()),
@@ -259,8 +256,5 @@ def conversation_of(speech: Flags) -> Conversation:
         turns=tuple(map(speakers.count, range(len(speech)))),
         gap_median_s=median(gaps) / FRAMES_PER_S if gaps else None,
         interruptions=tuple(map(interrupting.count, range(len(speech)))),
-        between=tuple(
-            (begin / FRAMES_PER_S, end / FRAMES_PER_S, kind)
-            for begin, end, kind in sorted(overlaps + dead)
-        ),
+        between=tuple((a / FRAMES_PER_S, b / FRAMES_PER_S, kind) for a, b, kind in marks),
     )

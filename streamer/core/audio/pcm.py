@@ -72,8 +72,7 @@ def _levels_of(law: Law) -> Samples:
 
 def from_g711(data: bytes, law: Law) -> Samples:
     """Samples [n] of n bytes, at the rate they came with, 8 kHz as a rule."""
-    samples: Samples = _levels_of(law)[np.frombuffer(data, np.uint8)]
-    return samples
+    return np.take(_levels_of(law), np.frombuffer(data, np.uint8))
 
 
 MEAN_SAMPLES = 4096  # 256 ms: the lowest voice, 60 Hz, changes by 2 % at most
@@ -116,8 +115,7 @@ class OffsetFilter:
 # dB. At 44.1 and 48 kHz the same within 4 ms, at 96 kHz MQ 38 ms and HQ 79 ms, from 8 kHz MQ
 # 118 ms. LQ would darken the timbre that we describe, so: MQ. The lag is soxr's own block;
 # `finish` flushes it at once, so it never delays the end of a turn. CPU 0.3-0.6 ms per second
-# of audio. soxr's stream gives the same bits for every cut of its input (1 to 384 kHz tried),
-# so it needs no buffer in front.
+# of audio. Its stream gives the same bits for every cut (1 to 384 kHz tried): no buffer in front.
 QUALITY = "MQ"
 
 
@@ -126,8 +124,7 @@ class BadAudio(ValueError):
 
 
 class Chunker:
-    """Turns pushes of any size into 16 kHz mono; all output joined does not depend on how input was
-    cut.
+    """Turns pushes of any size into 16 kHz mono: joined, it is the same for every cut.
 
     Bounded: between calls it holds soxr's filter (some tens of ms), a block of the mixer, and 30 ms
     for what is guessed. `finish` ends the clip and leaves the chunker ready for the next.
@@ -155,8 +152,7 @@ class Chunker:
         self._high_band = HighBand() if self.sample_rate == TELEPHONE_HZ else None
 
     def push(self, frames: NDArray[np.floating]) -> Samples:
-        """Takes frames [n, channels] (or [n] when mono), full scale 1.0; returns samples [m] (m may
-        be 0).
+        """Takes frames [n, channels], [n] when mono, full scale 1.0; returns samples [m], m >= 0.
 
         Raises BadAudio (and takes nothing of this push) at NaN, infinite or absurd samples,
         ValueError when the shape is not this stream's.
@@ -238,8 +234,7 @@ class Mixer:
         return f"channel{'s' * (len(dead) > 1)} {names} hold{'s' * (len(dead) == 1)} no sound"
 
     def _mix(self, block: Samples) -> Samples:
-        """One block [n, channels]; where the channel changes, it fades into the other. Silence as
-        long as every channel is silent."""
+        """One block [n, channels]: fades where the channel changes, silence until one has sound."""
         # one channel after the other: sums along channels take a tenth of the time
         exact = block.T.astype(np.float64, order="C")
         exact -= exact.mean(1, keepdims=True)  # a DC offset is no sound
@@ -267,14 +262,12 @@ FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in b
 HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]
 SQUARE_DB = np.float32(10)  # unit of the squares, dB
 FRAME_KEPT = 0.99  # of a frame's weight, one frame later: what is past counts for a second
-# The mean of dB lies under the dB of the mean. So much more changes the fewest levels of training's
-# people.
+# The mean of dB lies under the dB of the mean. 6 dB more changes the fewest levels of people.
 MORE_DB = np.float32(6.0)
 # Further under what is past a frame counts as no softer: after speech the guess would swell.
 LEAST_SINCE_DB = np.float32(-15.0)
 LEAST_POWER = np.float32(1e-9)
-# A bin's mean power, where white noise at full scale has 22: under -107 dBFS there is nothing to go
-# on.
+# A bin's mean power, where white noise at full scale has 22: under -107 dBFS nothing is known.
 SILENT_DB = -85.0
 BLOCK_FRAMES = 200  # at once: a recording of an hour takes no more memory than two seconds
 NUM_PATTERNS = 256  # of noise, one a frame, again and again
@@ -330,8 +323,7 @@ class HighBand:
         return np.fft.irfft(high, FRAME_SAMPLES).astype(np.float32, copy=False) * window
 
     def _guess(self, power: Samples) -> Samples:
-        """dB of each guessed band [n, 6], of the next frames' power in each bin [n, 161]; -inf
-        where there is silence."""
+        """dB of the guessed bands [n, 6], -inf in silence, of the next frames' power [n, 161]."""
         known = power[:, FIRST_BIN : FIRST_BIN + NUM_BANDS * BAND_BINS]
         # no sums by numpy, nor a matrix product: their order may depend on the number of frames
         bands = functools.reduce(np.add, (known[:, i::BAND_BINS] for i in range(BAND_BINS)))

@@ -171,8 +171,7 @@ class Trim:
 
     def _first_of(self, end: int, enough: int) -> int:
         """The first sound before `end`, as the room is known now: a turn may begin within speech,
-        and its first dip tells how loud the room is. So far back that its lead is held too, however
-        the turn was cut."""
+        and its first dip tells the room's level. So far back that its lead is held, for any cut."""
         begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES + STEP_SAMPLES)
         own = _squares(self._led(begin, self._turn.between(begin, end), RUMBLE_SAMPLES - 1))
         squares = np.pad(own, (SOUND_SAMPLES - 1, 0))

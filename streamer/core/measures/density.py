@@ -87,8 +87,7 @@ class Density(Growing):
 
     def _feed(self, steps: Floats, total: int | None = None) -> Floats:
         """Feed whole blocks of steps; returns the syllables in each frame of the steps that are
-        complete with them, REACH steps back. total: number of the turn's steps, where blocks reach
-        past its end."""
+        complete with them, REACH steps back. total: of the turn's steps, if blocks pass its end."""
         network = learnt()
         rows = np.arange(self._num, self._num + len(steps))
         self._num += len(rows)
@@ -191,8 +190,7 @@ DEPTH = 3.0  # log10 power under a frame's loudest band, below which bands are a
 
 
 class Changes(Growing):
-    """How far the shape of each frame's spectrum is from that of LAG frames before: log10 power,
-    mean over the bands [n]."""
+    """Change of each frame's spectrum in shape over LAG frames: log10 power, mean of bands [n]."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,6 @@ from streamer.core.measures.speech_measures import SpeechMeasures
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 FRAMES_PER_S = 100
 SILENT_DB = 25.0  # this far under the active level a frame is silent
@@ -66,10 +65,8 @@ def level_of_speech(power: Floats, level_db: Floats) -> float:
 
 
 def speaking(probability: Floats, state: bool = False) -> Flags:
-    """Whether somebody speaks in each frame of voice activity [n]: on at .5, off under .35.
-
-    state: of the frame before the first.
-    """
+    """Whether somebody speaks in each frame of voice activity [n]: on at .5, off under .35. state:
+    of the frame before the first."""
     states = []
     for p in probability.tolist():
         state = p >= (SPEECH_OFF if state else SPEECH_ON)
@@ -155,8 +152,7 @@ EDGE_FRAMES = 13
 APART_FRAMES = 10
 # A voice is whispered where its voiced stretches are shorter than this on average, and fewer of its
 # frames than this are voiced: what looks like F0 is chance then. So are 0 of 150 held-out
-# recordings of people, 2 with pink noise 3 dB under them, and 77 of 77 with noise in place of
-# the voice (2026-11).
+# recordings of people, 2 with pink noise at 3 dB, and 77 of 77 with noise for a voice (2026-11).
 WHISPER_FRAMES = 7
 WHISPER_SHARE = 0.5
 # In a crowd the frames of the one who speaks are those that stand out: for each dB of `crowd_db` a
@@ -260,8 +256,7 @@ class Frames(NamedTuple):
         )
 
     def counted(self) -> Flags:
-        """The frames of speech that count [n]: without a first and a last stretch that are short
-        and apart."""
+        """The frames of speech that count [n]: no first or last stretch that is short and apart."""
         found = self.speech.copy()
         stretches = runs(without_gaps(self.speech, APART_FRAMES + 1))
         for which in (0, -1):
@@ -269,7 +264,7 @@ class Frames(NamedTuple):
                 found[slice(*stretches.pop(which))] = False
         return found
 
-    def _pitch(self, heard: Indices) -> dict[str, float]:
+    def _pitch(self, heard: NDArray[np.int64]) -> dict[str, float]:
         """Measures of frames that are heard and voiced; none for too few, and for a whisper."""
         f0 = self.f0[heard]
         is_voiced = f0 > 0

@@ -109,8 +109,6 @@ AROUSAL = {
     "pauses": (-0.20, 1 / 0.12, 0.1),
 }
 MOST_PAUSES = 0.4  # that count for arousal
-
-
 # A mixture of two logistic distributions: places, widths and shares, [2] each.
 Spread = tuple[Doubles, Doubles, Doubles]
 
@@ -155,11 +153,9 @@ def learnt() -> Learnt:
 
 
 def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelWeights:
-    """The weight of each level beside a model's opinion; phrases: of the model's card.
-
-    An attribute without a measure is flat, as is one whose levels in `phrases` are not ours. Of
-    speech without a pitch, such as a whisper, no attribute of OF_PITCH is said.
-    """
+    """The weight of each level beside a model's opinion; phrases: of the model's card. An attribute
+    without a measure is flat, as is one whose levels in `phrases` are not ours. Of speech without a
+    pitch, such as a whisper, no attribute of OF_PITCH is said."""
     opinion, known = opinion_of(found), level_chances(found)
     weights = {
         name: (np.log(chances) / opinion[name]).tolist()

@@ -20,8 +20,7 @@ MIN_SNR_DB = 10.0
 MAX_CLIPPED = 0.002  # share of the samples
 MIN_SPEECH_S = 1.5
 FULL_SCALE = 0.999
-# Where dips between syllables are less deep than this, and the pauses show no noise that fills
-# them, other voices are heard, too.
+# Where dips between syllables are less deep, and no noise of the pauses fills them, others speak.
 CROWD_DB = 24.0
 # A recording whose `crowd_db` is over this gets a warning. It warns of 2 to 5 % of people's
 # recordings, of 61 % with babble 10 dB under the voice, and of 17 % in rooms (2026-11).
@@ -38,8 +37,7 @@ ABSOLUTE = "pitch compared with all voices"
 
 @dataclass(frozen=True, slots=True)
 class SpeechMeasures:
-    """One turn, or a stretch of one. None: too little speech to say. docs/measures.md defines
-    each."""
+    """One turn, or a stretch of one. None: too little speech. docs/measures.md defines each."""
 
     rate_syllables_per_s: float | None = None
     pitch_median_hz: float | None = None
@@ -119,8 +117,7 @@ CROWDED = (
 
 
 def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:
-    """The measures of a recording in parts: sums of counts and seconds, else means by seconds of
-    speech. None for no parts."""
+    """Measures of parts: sums of counts and seconds, else means by speech; None for no parts."""
     if len(parts) < 2:
         return parts[0] if parts else None
     found: dict[str, Any] = {}

@@ -93,8 +93,7 @@ class PitchTrack:
         self._held = np.zeros(self._ahead, np.float32)
 
     def push(self, samples: Floats, is_last: bool = False) -> Floats:
-        """Take samples [n]; return the rows that are known now [m, NUM_COLUMNS]. is_last: silence
-        follows."""
+        """Take samples [n]; return rows known now [m, NUM_COLUMNS]. is_last: silence follows."""
         silence = np.zeros(self._ahead if is_last else 0, np.float32)
         self._held = np.concatenate([self._held, samples, silence], dtype=np.float32)
         room = len(self._held) - 2 * self._ahead  # from the next frame's middle on
@@ -148,10 +147,8 @@ def _peaks(curves: Floats, window: Window) -> tuple[NDArray[np.intp], Floats, Fl
 
 
 def f0_of(rows: Floats, speech: Flags) -> Floats:
-    """F0 in Hz of frames [n], 0 where unvoiced or without speech. rows [n, NUM_COLUMNS].
-
-    The voice's own range is that of a first look, and limits the second one.
-    """
+    """F0 in Hz of frames [n], 0 where unvoiced or without speech. rows [n, NUM_COLUMNS]. The
+    voice's own range is that of a first look, and limits the second one."""
     f0 = np.zeros(len(rows), np.float32)
     if not speech.any():
         return f0
@@ -201,11 +198,9 @@ class SoundTrack:
         self.num_samples = 0
 
     def add(self, samples: Floats, frames: Sequence[Frame], is_last: bool = False) -> Floats:
-        """Take samples [n] float32, full scale 1.0, and the next frames of voice activity.
-
-        Returns the frames of log10 mel power that are new [k, 128]. is_last: the sound ends here.
-        Frames that voice activity has not judged by then are as the last one.
-        """
+        """Take samples [n] float32, full scale 1.0, and the next frames of voice activity. Returns
+        the frames of log10 mel power that are new [k, 128]. is_last: the sound ends here. Frames
+        that voice activity has not judged by then are as the last one."""
         self.num_samples += len(samples)
         self._add_speech(frames)
         held = np.concatenate([self._rest, np.abs(samples) >= FULL_SCALE], dtype=np.float32)
@@ -251,8 +246,7 @@ class SoundTrack:
         return Frames(power, low, high, f0, speech, self._clipped.values[:end], density)
 
     def _add_speech(self, frames: Sequence[Frame]) -> None:
-        """A frame of 10 ms is speech if it begins in a frame of voice activity that is speech.
-        Before the first of these nobody speaks."""
+        """Frames of 10 ms are as voice activity's where they begin; before the first, silence."""
         if not frames:
             return
         chances = np.array([frame.probability for frame in frames], np.float32)
@@ -309,8 +303,7 @@ class TurnMeasurer:
 
     def work(self, tells: bool = False) -> Measures | None:
         """Hear the samples that wait, if they are enough. tells: return the measures so far if
-        200 ms have come since the last time. The turn's samples before and after those that were
-        heard count as no speech."""
+        200 ms have come since the last time. The turn's other samples count as no speech."""
         with self._hearing:
             begin, num_taken = self._placed
             is_news = tells and num_taken // EVERY_SAMPLES > self._num_told
@@ -334,9 +327,7 @@ class TurnMeasurer:
 
     def measures(self, has_speech: bool = True, is_last: bool = True) -> SpeechMeasures:
         """The measures of all samples that were pushed. is_last: they are the whole turn.
-
-        has_speech: the judgement of voice activity. If it is false, only the sound is measured.
-        """
+        has_speech: the judgement of voice activity. If it is false, only the sound is measured."""
         found = self.frames(is_last).measures()
         if not has_speech:
             found = SpeechMeasures(clipped_share=found.clipped_share)
@@ -349,8 +340,7 @@ class TurnMeasurer:
             return self._sound.frames()
 
     def curves(self) -> Curves:
-        """F0, level, speech and syllables along the whole turn, when all its samples were
-        pushed."""
+        """The curves of the whole turn, when all its samples were pushed."""
         return Curves.of(self.frames(), *map(_num_frames, self._placed))
 
     def _hear(self, is_last: bool = False) -> None:

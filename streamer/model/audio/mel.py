@@ -21,8 +21,7 @@ from streamer.model.kernels.library import PANEL, kernel
 FFT_SAMPLES = 400
 HALF_SAMPLES = FFT_SAMPLES // 2
 # All frames are computed in blocks of this many, so no cut of the input changes a bit, and the
-# running maximum is known every 200 ms. It costs 2 ms per second of audio on one thread
-# (2026-11).
+# running maximum is known every 200 ms. A second of audio costs 2 ms on one thread (2026-11).
 BLOCK_FRAMES = 20
 BLOCK_SAMPLES = (BLOCK_FRAMES - 1) * HOP_SAMPLES + FFT_SAMPLES
 MIN_POWER = np.float32(1e-10)
@@ -32,8 +31,7 @@ BEHIND_SAMPLES = (BLOCK_FRAMES + 2) * HOP_SAMPLES + FFT_SAMPLES
 
 
 class MelFrames:
-    """One clip's frames; its state is under 0.22 s of samples. Those before the first sample are
-    its reflection, as in the stock extractor."""
+    """One clip's frames, its start reflected as in the stock extractor. Holds under 0.22 s."""
 
     def __init__(self) -> None:
         self._samples = np.zeros(0, np.float32)  # from the first sample of the next block on
@@ -58,11 +56,9 @@ class MelFrames:
 
 
 def _log_mel(samples: Floats) -> Floats:
-    """Raw log10 mel power [n * 20, 128] of samples [n, 3440].
-
-    The product with the filters is the compiled kernels': its sums have one order for any number of
-    rows, on any machine and any number of threads.
-    """
+    """Raw log10 mel power [n * 20, 128] of samples [n, 3440]. The product with the filters is the
+    compiled kernels': its sums have one order for any number of rows, on any machine and any number
+    of threads."""
     frames = np.lib.stride_tricks.sliding_window_view(samples, FFT_SAMPLES, axis=1)
     spectrum = np.fft.rfft(frames[:, ::HOP_SAMPLES] * hann(FFT_SAMPLES))
     power = (spectrum.real**2 + spectrum.imag**2).reshape(-1)
@@ -87,8 +83,7 @@ def _panels() -> Floats:
 
 
 def mel_filters() -> Floats:
-    """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
-    The triangles have area 1."""
+    """Slaney's mel filters [201, 128] of area 1, bit-equal to transformers' `mel_filter_bank`."""
     edges = MEL_EDGES_HZ
     bins_hz = np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)
     slopes = edges[np.newaxis, :] - bins_hz[:, np.newaxis]
@@ -164,14 +159,12 @@ class StreamingLogMel(MelFrames):
         it counts in `maximum`, as in the stock extractor. Hence a clip of up to 20 ms has no window
         at all.
         """
-        # Like the stock's padding: the valid ceil(n / 160) frames, and two more, which are
-        # dropped but count in the maximum.
+        # As in the stock: ceil(n / 160) frames, and two more that only count in the maximum.
         self._fill(np.zeros(0, np.float32), is_last=True)
         rest = math.ceil(self.num_samples / HOP_SAMPLES) - self._num_windows * WINDOW_FRAMES
         if num_embeddings(rest) == 0:
             return []
-        # With 1..39 samples after a boundary the window before it is still here, and the rest
-        # is 201 frames.
+        # With 1..39 samples after a boundary the window before it is in the rest: 201 frames.
         return [self._window(min(rest, WINDOW_FRAMES), is_last=True)]
 
     def _fill(self, samples: Floats, is_last: bool = False) -> None:

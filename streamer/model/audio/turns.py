@@ -30,11 +30,9 @@ LOUD_SAMPLES = 100  # some clicks have fewer
 
 @dataclass(eq=False)
 class Part:
-    """A turn in hand, or a part of one.
-
-    begin: the session's sample where it begins. frames: the session's that no turn has taken yet;
-    None: the part judges its samples itself. every: samples between live updates; 0: none.
-    """
+    """A turn in hand, or a part of one. begin: the session's sample where it begins. frames: the
+    session's that no turn has taken yet; None: the part judges its samples itself. every: samples
+    between live updates; 0: none."""
 
     turn: int = 0
     begin: int = 0
@@ -76,8 +74,7 @@ class Part:
         return replace(found, provisional=self._mel.provisional(), measures=so_far)
 
     def finish(self, shows_measures: bool = False, **ended: Any) -> list[Item]:
-        """End it: Heard for samples that were held back, then Closed. ended: fields of Closed that
-        tell how it ended."""
+        """End it: Heard for samples held back, then Closed. ended: its fields that tell how."""
         measurer, voice = self.measurer, self._voice
         samples, spoken = self._trim.push(NOTHING, is_last=True)
         rest = (*self._mel.push(samples), *self._mel.finish())
@@ -104,8 +101,7 @@ class Part:
         return [heard, closed] if len(samples) else [closed]
 
     def _judge(self, spoken: Samples, is_last: bool = False) -> None:
-        """Hear samples [n] of the span. The session's frames are taken once it is known where that
-        begins."""
+        """Hear samples [n] of the span; take the session's frames once its begin is known."""
         frames: list[Frame] = []
         span_begin = self._trim.span_begin
         if self.frames is None:
@@ -131,10 +127,8 @@ def _taken(frames: deque[Frame], end: int) -> list[Frame]:
 @dataclass(eq=False)
 class TurnCutter:
     """Each of `push`, `commit`, `settle`, `clear` returns items. Raises ValueError for a bad rate.
-
     rule: stages/events.py's TurnDetection. shows_measures: items have curves, too. coach: takes all
-    samples of the session, also between turns; the entry point `coach.live` makes it.
-    """
+    samples of the session, also between turns; the entry point `coach.live` makes it."""
 
     sample_rate_hz: int
     max_turn_s: float
@@ -153,8 +147,7 @@ class TurnCutter:
         self._half = b""  # of a sample; at the end of a turn it is dropped
         self._voice = VoiceActivity()
         self._detector = TurnDetector(self.rule) if self.rule else None
-        # With detection: frames and samples that no turn has taken yet, and samples whose frame
-        # was judged.
+        # With detection: frames and samples that no turn has taken, and how many were judged.
         self._frames: deque[Frame] = deque()
         self._past = Recent()
         self._judged = 0
@@ -296,10 +289,8 @@ class TurnCutter:
 
 def measure(samples: Samples) -> SpeechMeasures:
     """The measures of a whole turn [n] float32 at 16 kHz."""
-    turn = Part(measurer=TurnMeasurer())
+    measurer = TurnMeasurer()
+    turn = Part(measurer=measurer)
     turn.hear(samples)
-    *_, closed = turn.finish()
-    assert isinstance(closed, Closed)
-    assert closed.measures is not None
-    found: SpeechMeasures = closed.measures()
-    return found
+    turn.finish()
+    return measurer.measures(turn._voice.has_speech)

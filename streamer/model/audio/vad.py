@@ -58,8 +58,7 @@ MAX_GAP_FRAMES = 1  # frames below SPEECH that do not end a stretch
 
 
 class VoiceActivity:
-    """Voice activity of one clip; the frames do not depend on how it was cut. Holds under 32 ms of
-    samples."""
+    """Voice activity of one clip; no cut of it changes the frames. Holds under 32 ms of samples."""
 
     def __init__(self) -> None:
         # where the last frame at or above the threshold ends
@@ -78,8 +77,7 @@ class VoiceActivity:
 
     def push(self, samples: Floats, is_last: bool = False) -> list[Frame]:
         """Takes samples [n] float32; returns the frames that are now complete. is_last: the clip
-        ends here. A rest of less than a frame is judged with zeros after it, and counts for
-        nothing."""
+        ends here. A rest is judged with zeros after it, and counts for nothing."""
         missing = (CONTEXT_SAMPLES - len(self._rest) - len(samples)) % FRAME_SAMPLES * is_last
         frames = self._hear(np.concatenate([samples, np.zeros(missing, np.float32)]))
         for frame in frames[:-1] if missing else frames:
@@ -99,8 +97,7 @@ class VoiceActivity:
         return [Frame(begin + i * FRAME_SAMPLES, chance) for i, chance in enumerate(found, 1)]
 
     def _probabilities(self, rows: Floats) -> list[float]:
-        """The probability of speech in each row. rows: [n, 576], consecutive frames. Raises OSError
-        if the weights are missing."""
+        """The chance of speech in consecutive rows [n, 576]. Raises OSError without weights."""
         weights = _weights()
         recur, out = weights["recur"], weights["out"]
         found = np.empty(len(rows), np.float32)
@@ -132,8 +129,7 @@ def _features(rows: Floats, weights: dict[str, Floats]) -> Floats:
     """The input of each row to the four gates [n, 4 * WIDTH]."""
 
     def layer(inputs: Floats, index: int) -> Floats:
-        hidden: Floats = inputs @ weights[f"kernel{index}"] + weights[f"bias{index}"]
-        return np.maximum(hidden, 0)
+        return np.maximum(inputs @ weights[f"kernel{index}"] + weights[f"bias{index}"], 0)
 
     num = len(rows)
     spectra = np.abs(np.fft.rfft(rows[:, _SAMPLES] * hann(WINDOW)))  # [n, 4, 129]
@@ -167,10 +163,8 @@ HYSTERESIS = 0.15  # as in silero's own iterator: speech goes on until threshold
 
 
 class TurnDetector:
-    """Turns in a stream of frames: a pure state machine; ms from the stream's first sample.
-
-    rule: stages/events.py's TurnDetection.
-    """
+    """Turns in a stream of frames: a pure state machine; ms from the stream's first sample. rule:
+    stages/events.py's TurnDetection."""
 
     def __init__(self, rule: Any) -> None:
         self._rule = rule
@@ -232,10 +226,8 @@ class TurnVoice(VoiceActivity):
         self._is_placed = False
 
     def hear(self, samples: Floats, is_last: bool = False) -> tuple[Floats, list[Frame]]:
-        """Take samples [n] float32. Returns samples to measure [k], and their frames.
-
-        Both are empty until the begin is known. The first frame may begin before the first sample.
-        """
+        """Take samples [n] float32. Returns samples to measure [k], and their frames. Both are
+        empty until the begin is known. The first frame may begin before the first sample."""
         again, turn = samples, self._turn
         if not self._is_placed:
             turn.append(samples)
