@@ -136,7 +136,8 @@ class LiveSession:
         left = memoryview(bytes(pcm))
         while left:
             while (room := self._most_bytes - self._num_waiting) <= 0:
-                self._taken = anyio.Event()
+                if self._taken.is_set():  # else another task waits for it, too
+                    self._taken = anyio.Event()
                 await self._taken.wait()
                 self._check_open()
             taken = bytes(left[: min(room, self._joined_bytes)])

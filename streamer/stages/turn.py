@@ -110,7 +110,8 @@ class Turn:
             if failure is not None:
                 self._give_back()
                 await self._take_items()
-            await self._be_first()
+            if self.closed is not None:  # else it was cleared, and nothing is left to tell
+                await self._be_first()
             if failure is None:
                 await self.asked.wait()
                 if not self._is_dropped:

@@ -162,6 +162,17 @@ async def test_unheard_audio_is_pushed_back_not_kept(tiny_pair):
         assert stream.backlog["audio_ms"] <= 5_200
 
 
+async def test_several_tasks_may_wait_to_feed():
+    parts = toy_parts(Decoding(Plan("edge"), Sampling()), None)
+    with anyio.fail_after(30):
+        async with (
+            open_stream(parts, SessionOptions()) as stream,
+            anyio.create_task_group() as group,
+        ):
+            for _ in range(3):
+                group.start_soon(stream.feed, bytes(2 * RATE_HZ * 6))
+
+
 async def _described(stream):
     return await anext(e async for e in stream.events() if isinstance(e, Description))
 
