@@ -24,7 +24,7 @@ from collections.abc import (
 )
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import east_asian_width
 
@@ -172,10 +172,34 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
     """A describer whose models are loaded. Raises ModelError."""
     from streamer.describer import Describer
 
-    async with Describer.open(config) as describer:
-        with loading("the models", is_service):
-            await describer.load()
-        yield describer
+    is_cut = config.is_away and not is_service
+    with cut_by_interrupt() if is_cut else nullcontext():
+        async with Describer.open(config) as describer:
+            with loading("the models", is_service):
+                await describer.load()
+            yield describer
+
+
+@contextmanager
+def cut_by_interrupt() -> Iterator[None]:
+    """Ctrl-C cancels what runs within, so that a verifier gives its places back; a second one ends
+    the process at once."""
+    import asyncio
+
+    import anyio
+
+    end, loop = signal.getsignal(signal.SIGINT), asyncio.get_running_loop()
+
+    def cut(*_: object) -> None:
+        signal.signal(signal.SIGINT, end)
+        loop.call_soon_threadsafe(scope.cancel)
+
+    if end != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, cut)
+    with anyio.CancelScope() as scope:
+        yield
+    if scope.cancelled_caught:
+        signal.raise_signal(signal.SIGINT)
 
 
 def each_done(
@@ -227,11 +251,15 @@ def _begin() -> None:
     would wait for it for ever."""
     os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
+    from streamer import blocking
+
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def end_with_parent() -> None:
         parent.join()
+        if blocking._usual is not None:  # a verifier holds a place for it
+            blocking._usual.close(blocking.END_S)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -14,6 +14,7 @@ import soundfile
 from patience import PATIENCE_S, wait_for
 from places import ROOT, SAMPLES
 from processes import run_here, started
+from wire import http
 
 import streamer
 from streamer.cli import main
@@ -246,6 +247,22 @@ def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
         assert process.returncode == 128 + number
         told = f"streamer: interrupted: 1 of 3 are in {out}; run it again to go on\n"
         assert err == told
+
+
+@pytest.mark.parametrize("command", [("describe",), ("label", "--jobs", 1, "--out")])
+def test_ctrl_c_frees_the_place_at_a_verifier(tmp_path, hour, command):
+    out = [tmp_path / "labels.jsonl"] if "--out" in command else []
+    with started("verifier", "--port", 0, "--resume-s", 300) as verifier:
+        url = verifier.stdout.readline().split()[2]
+
+        def taken():
+            return json.loads(http(url, "/statusz")[1])["taken"]
+
+        with started(*command, *out, hour, "--mode", "exact", "--cloud", url) as process:
+            wait_for(taken)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 130
+            wait_for(lambda: taken() == 0)
 
 
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
