@@ -173,13 +173,10 @@ class ServedTurn:
 
     def check(self, request: VerifyRequest) -> None:
         """Raises Broken for an impossible request."""
-        ids = (*request.unverified, *request.draft)
+        ids, known = (*request.unverified, *request.draft), self._model.vocabulary
         if not self.is_finished:
             raise Broken("a request before the turn's end")
-        if (
-            request.base + len(ids) > MAX_ANSWER_IDS
-            or max(ids, default=0) >= self._model.vocabulary.num_ids
-        ):
+        if request.base + len(ids) > MAX_ANSWER_IDS or max(ids, default=0) >= known.num_ids:
             raise Broken("ids that cannot be")
 
 

@@ -23,7 +23,7 @@ export async function openMicrophone(onFrame, onLost) {
     stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
     stream.getAudioTracks()[0].onended = onLost;
     context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
-    await context.audioWorklet.addModule("audio-worklet.js").catch(() => {
+    await context.audioWorklet.addModule("mixer.js").catch(() => {
       throw new Problem("unreachable"); // the worklet comes from the server, as the page does
     });
     await context.resume();

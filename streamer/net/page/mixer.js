@@ -1,9 +1,11 @@
-// One channel of several: the loudest of late, by its energy without 0 Hz. As streamer/core/audio/chunker.py does it.
+// One channel of several: the loudest of late, by its energy without 0 Hz. As streamer/core/audio/chunker.py does it. For files on
+// the page, and for the microphone on the audio thread.
 
-export const KEPT = 0.8; // of the channels' energies after 50 ms
+const KEPT = 0.8; // of the channels' energies after 50 ms
+const FRAME_S = 0.02; // of the microphone
 const LOUDER = 2; // in energy: a channel that takes over
 
-export class Mixer {
+class Mixer {
   #energies;
   #heard = null; // the channel, once one held sound
 
@@ -34,7 +36,7 @@ export class Mixer {
   }
 }
 
-export function toPcm16(sample) {
+function toPcm16(sample) {
   return Math.max(-32768, Math.min(32767, Math.round(sample * 32768)));
 }
 
@@ -49,4 +51,33 @@ export function toPcm(decoded) {
     mixed.forEach((sample, i) => (pcm[from + i] = toPcm16(sample)));
   }
   return pcm;
+}
+
+// On the audio thread. In: blocks of 128 samples per channel, float. Out: PCM16 frames.
+if (globalThis.registerProcessor) {
+  registerProcessor("framer", class extends AudioWorkletProcessor {
+    size = Math.round(sampleRate * FRAME_S);
+    blocks = [];
+    numFilled = 0;
+
+    process([channels]) {
+      if (channels.length && channels.length !== this.blocks.length) {
+        this.blocks = channels.map(() => new Float32Array(this.size));
+        this.mixer = new Mixer(channels.length);
+        this.numFilled = 0;
+      }
+      const numSamples = channels.length ? channels[0].length : 0; // none while the device is being opened
+      for (let i = 0; i < numSamples; i++) {
+        for (let c = 0; c < channels.length; c++) this.blocks[c][this.numFilled] = channels[c][i];
+        if (++this.numFilled === this.size) this.send();
+      }
+      return true;
+    }
+
+    send() {
+      const frame = Int16Array.from(this.mixer.mix(this.blocks, KEPT ** (FRAME_S / 0.05)), toPcm16);
+      this.port.postMessage(frame.buffer, [frame.buffer]);
+      this.numFilled = 0;
+    }
+  });
 }

@@ -3,9 +3,6 @@
 The session listens in its own task and takes its messages in order. A message that was received
 whole is taken whole, even if its socket dies meanwhile, so the counts that a client resumes by are
 exact.
-
-`?resume=ID` continues a session whose link was cut. `&event=M`: from event M on; by default, from
-the first that no socket was given. `&bytes=N`: the client still has its audio from byte N on.
 """
 
 from __future__ import annotations
@@ -38,7 +35,11 @@ OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[LiveSession
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """A client's request to go on with its session; None for what it did not say."""
+    """`?resume=ID`: a client goes on with its session after its link was cut.
+
+    `&event=M`: from event M on; by default, from the first that no socket was given. `&bytes=N`:
+    the client still has its audio from byte N on.
+    """
 
     session_id: str = msgspec.field(name="resume")
     num_bytes: Number | None = msgspec.field(name="bytes", default=None)

@@ -151,8 +151,7 @@ def keys_shown(headers: Headers) -> list[str]:
 
 
 def _is_equal(secret: str, shown: str) -> bool:
-    """In constant time."""
-    return hmac.compare_digest(secret.encode(), shown.encode())
+    return hmac.compare_digest(secret.encode(), shown.encode())  # in constant time
 
 
 def sign(key: str, replica: str, now: float) -> str:

@@ -2,9 +2,6 @@
 
 Beside the websocket it answers /healthz, /readyz, /statusz, /metrics and the files of a page. It
 decides before the upgrade which clients may connect, serves TLS, bounds connections and drains.
-
-The page never has the key in a URL or a cookie: it is typed there and sent as a subprotocol
-(admission.py).
 """
 
 from __future__ import annotations
@@ -96,7 +93,6 @@ def answer(
 
 
 def answer_json(found: object) -> Response:
-    """The object as JSON."""
     return answer(200, msgspec.json.encode(found), MIME[".json"])
 
 
@@ -152,6 +148,7 @@ class Service(ABC):
 
     def __init__(self, admission: Admission, metrics: ServiceMetrics) -> None:
         self.metrics = metrics
+        metrics.watch("tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks()))
         metrics.watch("sessions_limit", "Sessions at most", lambda: admission.max_sessions)
         self._admission = admission
         self._files: dict[str, Response] = {}  # path -> answer, of the page
@@ -211,9 +208,6 @@ class Service(ABC):
         the port is taken."""
         # asyncio warns of each write to a lost client, and one client can cause thousands
         logging.getLogger("asyncio").setLevel(logging.ERROR)
-        self.metrics.watch(
-            "tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
-        )
         self._max_waiting = min(MAX_WAITING, _raise_open_files() // 4)
         server = self._server = await serve(
             self._serve,
