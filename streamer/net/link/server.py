@@ -9,7 +9,6 @@ messages of each turn that wait. Websockets without a pong are closed.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,7 +39,6 @@ MAX_TURN_IDLE_S = 300.0  # with nothing to do
 HOLD_S = 30.0
 GOODBYE = 1000  # the close code of a turn that is over
 GARBAGE = (1008, "not a message of this protocol")
-_logger = logging.getLogger("streamer")
 
 
 class Broken(ValueError):
@@ -272,8 +270,7 @@ class VerifierServer(Service):
         except Broken as broken:
             await self._reject(socket, broken)
         except Exception as error:
-            self.metrics.failed.inc()
-            _logger.error("turn.failed", exc_info=error)
+            self.failed("turn", error)
             await self._reject(socket, Broken("internal error; the verifier's log says more"))
 
     async def _reject(self, socket: ClientSocket, broken: Broken) -> None:

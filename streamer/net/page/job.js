@@ -84,7 +84,6 @@ class Link {
     } catch {
       return this.close(new Problem("wrong-key")); // it holds what no key may hold
     }
-    this.#socket.binaryType = "arraybuffer";
     this.#socket.onmessage = ({ data }) => this.#hear(JSON.parse(data));
     this.#socket.onclose = (event) => this.#closed(event);
     this.#heardAt = performance.now();

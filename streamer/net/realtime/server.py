@@ -7,7 +7,6 @@ its place for `hold_s`. It ends when its client says goodbye, or does not come b
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,6 @@ ENDED = (1000, "the session is over")
 NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
 ELSEWHERE = (4409, "the session goes on in another connection")
 BETA = ("realtime=v1", "openai-beta.realtime-v1")  # how clients of the protocol's beta say so
-_logger = logging.getLogger("streamer")
 
 
 class RealtimeServer(Service):
@@ -56,13 +54,10 @@ class RealtimeServer(Service):
         spoken = self._terms.spoken
         of_page = {"levels": level_names(spoken), "languages": list(spoken), **texts()}
         model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "streamer"}
-        told = {
-            "/server.json": of_page,
-            "/v1/models": {"object": "list", "data": [model]},
-            f"/v1/models/{MODEL}": model,
-        }
-        answers = {path: answer_json(found) for path, found in told.items()}
-        self._files = read_page(PAGE) | answers
+        self._files = read_page(PAGE)
+        self._files["/server.json"] = answer_json(of_page)
+        self._files["/v1/models"] = answer_json({"object": "list", "data": [model]})
+        self._files[f"/v1/models/{MODEL}"] = answer_json(model)
 
     @property
     def sessions(self) -> list[ClientSession]:
@@ -111,14 +106,14 @@ class RealtimeServer(Service):
             before.reading.cancel()
         is_goodbye = False
         async with session.serving:
-            if connection.is_newest:
+            if session.connection is connection:
                 session.waiting.cancel()
                 try:
                     is_goodbye = await connection.run(resume)
                 except Exception:
                     session.end(FAILED)
                     raise
-        if not connection.is_newest:
+        if session.connection is not connection:
             await socket.close(*ELSEWHERE)
             return
         session.connection = None
@@ -161,8 +156,7 @@ class RealtimeServer(Service):
         try:
             await session.run()
         except Exception as error:
-            self.metrics.failed.inc()
-            _logger.error("session.failed", exc_info=error)
+            self.failed("session", error)
         finally:
             del self._admission.places[session.conversation.id]
 
@@ -199,10 +193,6 @@ class Connection:
         self._journal = session.journal
         self.reading = anyio.CancelScope()  # until the client comes back by another socket
 
-    @property
-    def is_newest(self) -> bool:
-        return self._session.connection is self
-
     async def run(self, resume: Resume | None) -> bool:
         """Serve the session's events, of a new one from the first on. Returns whether the client
         said goodbye."""
@@ -223,7 +213,7 @@ class Connection:
     async def _read(self) -> bool:
         with self.reading:
             # A client that sends faster than it is heard never lets the scope be cancelled.
-            while self.is_newest:
+            while self._session.connection is self:
                 try:
                     message = await self._socket.recv()
                     await self._journal.room()

@@ -154,7 +154,6 @@ class Service(ABC):
         self._files: dict[str, Response] = {}  # path -> answer, of the page
         # connections before their upgrade, oldest first
         self._waiting: dict[ClientSocket, None] = {}
-        self._max_waiting = MAX_WAITING
         self._server: Server | None = None  # once it runs
         self._stop = anyio.Event()
         self._draining: anyio.CancelScope | None = None
@@ -291,6 +290,11 @@ class Service(ABC):
         """The refusal as an answer, counted."""
         self.metrics.refusals.labels(str(refusal.status)).inc()
         return answer(refusal.status, f"{refusal}\n", more=refusal.headers)
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Log and count an internal error, which ended a session or a turn alone."""
+        self.metrics.failed.inc()
+        _logger.error(f"{what}.failed", exc_info=error)
 
     def _plain(self, path: str) -> Response | None:
         a = self._admission
