@@ -118,7 +118,6 @@ class AudioFile(Audio):
         """Raises AudioError."""
         self._handle, self._container, self._stream = handle, container, stream
         self._damage: str | None = None  # the first fault, in FFmpeg's words
-        self.cut: str | None = None
         self._frames = self._decoded()
         first = next(self._frames, None)
         if first is None:

@@ -41,12 +41,13 @@ class Audio(AbstractContextManager["Audio", None]):
     happens. duration_s: as far as its head tells, perhaps a guess, and 0 where it is unknown.
     """
 
+    cut: str | None = None  # one line, where the recording ends early
+
     def __init__(self, path: str, sample_rate: int, channels: int, duration_s: float) -> None:
         self.path = path
         self.sample_rate = sample_rate
         self.channels = channels
         self.duration_s = duration_s
-        self.cut: str | None = None  # one line, where the recording ends early
         self.mixed: str | None = None  # one line, where not every channel is heard
         self._num_over = 0  # samples beyond full scale
         self._peak = 0.0

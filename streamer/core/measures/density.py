@@ -20,15 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import (
-    NUM_MELS,
-    Flags,
-    Floats,
-    Frames,
-    Growing,
-    runs,
-    without_gaps,
-)
+from streamer.core.measures.frames import NUM_MELS, Floats, Frames, Growing, runs, without_gaps
 
 WEIGHTS = Path(__file__).with_name("density.npz")
 STEP_FRAMES = 3
@@ -234,7 +226,7 @@ def filled_pauses(frames: Frames, change: Floats) -> list[tuple[int, int]]:
     return found
 
 
-def _is_apart(is_silent: Flags, begin: int, end: int) -> bool:
+def _is_apart(is_silent: NDArray[np.bool_], begin: int, end: int) -> bool:
     """Whether silence, or the recording's edge, lies near on both sides."""
     before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
     after = is_silent[end : end + MAX_EDGE + 1]
