@@ -54,14 +54,14 @@ def main() -> int:
 def steps_of(directory: str, engine: str) -> dict[str, Callable[[], object]]:
     made = load(directory, "cloud", num_slots=1, engine=engine).engine
     mel = np.random.default_rng(0).normal(size=(1, 128, 100 * WINDOW_S)).astype(np.float32)
-    embeds = made.encode(mel)[0]
+    embeds = made.tower.encode(mel)[0]
     slot, first, num = made.open(), len(made.prompt_ids), len(embeds)
 
     def step(count: int) -> object:
         return made.step([Row(slot, first + num, [ID] * count, num_logits=count)])
 
     return {
-        "tower": lambda: made.encode(mel),
+        "tower": lambda: made.tower.encode(mel),
         "text": lambda: made.step([Row(slot, first, [ID] * num, embeds, 0)]),
         "token": lambda: step(1),
         "block": lambda: step(BLOCK),

@@ -19,7 +19,7 @@ from streamer.core.attributes import level_names
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.weights import ModelError, check_layout, fingerprint_of, shapes_of
+from streamer.model.checkpoint.weights import ModelError, checked, fingerprint_of
 from streamer.model.devices import devices
 from streamer.model.kernels.library import USUAL, kernel, kernel_directory
 from streamer.model.thinker import resolve, runs_compiled
@@ -69,8 +69,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         told = "no such directory; give one that holds a model's config.json"
         raise ModelError(directory, told)
     card = read_card(directory)
-    shapes = shapes_of(directory)
-    num_params, num_bytes = check_layout(directory, shapes)
+    _, num_params, num_bytes = checked(directory)
     promises = {name: asdict(promise) for name, promise in card.promises.items()}
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     return {
@@ -115,8 +114,7 @@ def warm(options: WarmOptions) -> int:
     engine = options.engine
     if options.cloud != "embedded" or engine in FEW_BITS:
         directory = resolve(options.cloud, "cloud")
-        shapes = shapes_of(directory)
-        check_layout(directory, shapes)
+        shapes, _, _ = checked(directory)
         prepared = load_extra("large.prepared")(directory, shapes, engine)
         with Bar(f"preparing {engine}", 1) as bar:
             prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))

@@ -43,7 +43,7 @@ def drive(engine: Engine, steps: Steps[T]) -> T:
         wanted = next(steps)
         while True:
             if isinstance(wanted, Encode):
-                wanted = steps.send(engine.encode(wanted.features[None])[0])
+                wanted = steps.send(engine.tower.encode(wanted.features[None])[0])
             else:
                 wanted = steps.send(engine.step([wanted])[0])
     except StopIteration as over:
@@ -114,7 +114,9 @@ class StepScheduler:
         chosen = [one for one in wanted if one[1].features.shape[-1] == length]
         chosen = chosen[: self._engine.tower.windows_at_once]
         try:
-            found = list(self._engine.encode(np.stack([window.features for _, window in chosen])))
+            found = list(
+                self._engine.tower.encode(np.stack([window.features for _, window in chosen]))
+            )
         except Exception as error:
             return [(job, error) for job, _ in chosen]
         return [(job, embeddings) for (job, _), embeddings in zip(chosen, found, strict=True)]

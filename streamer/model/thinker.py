@@ -23,16 +23,14 @@ from streamer.core.rules.settings import FLAT, LevelWeights, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.extras import load as load_extra
 from streamer.extras import missing
-from streamer.model.checkpoint.card import FILE, ModelCard, read_card
-from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.card import FILE, ModelCard, Tokenizer, read_card
 from streamer.model.checkpoint.weights import (
     ModelError,
     ModelWarning,
     Shapes,
     Told,
-    check_layout,
+    checked,
     load_arrays,
-    shapes_of,
 )
 from streamer.model.devices import BITS, check_memory
 from streamer.model.engines.engine import Engine, FastText, FastTower, Text, Tower
@@ -106,8 +104,7 @@ def load(
     """
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
     directory = resolve(spec, role)
-    shapes, card = shapes_of(directory), read_card(directory)
-    num_params, _ = check_layout(directory, shapes)
+    (shapes, num_params, _), card = checked(directory), read_card(directory)
     tokenizer = Tokenizer(directory)
     vocabulary = tokenizer.vocabulary(shapes.text.vocab)
     before = tokenizer.encode(card.prompt.prefix)

@@ -20,7 +20,7 @@ from pipelines.embedded.prompted import Prompted, logits
 from pipelines.embedded.rate_fit import is_apart
 from pipelines.embedded.sentences import no_speech
 from streamer.core.measures.density import WEIGHTS
-from streamer.model.checkpoint.weights import check_layout
+from streamer.model.checkpoint.weights import checked
 from streamer.model.engines.load import load_stock
 from streamer.model.thinker import load
 
@@ -156,4 +156,4 @@ def test_an_export_loads_in_transformers_and_here(tmp_path):
     assert ours.card.max_turn_s >= 60
     used = ("model.language_model", "model.audio_tower", "lm_head")
     sizes = [w.numel() for n, w in stock.named_parameters() if n.startswith(used)]
-    assert check_layout(tmp_path / "edge", ours.shapes)[0] == sum(sizes)
+    assert checked(tmp_path / "edge")[1] == sum(sizes)

@@ -206,7 +206,6 @@ class FewBitsText(TextModel):
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """As `TextModel.forward`, in place."""
         s, rows, first = self.shape, len(x), self.layers[0]["qkv"]
-        where = np.array([(at.slot, at.start, at.first, at.n, at.num_logits) for at in spans])
         inner = s.heads * s.head_dim
         widest = max(inner + 2 * s.kv_heads * s.head_dim, 2 * s.ffn)
         given = np.empty(rows * max(s.hidden, inner, s.ffn), np.float32)
@@ -218,7 +217,7 @@ class FewBitsText(TextModel):
             len(self.layers) * PHASES,
             num_threads(),
             own.reshape(-1),
-            where,
+            np.array(spans),
             (s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, slots.values.shape[3]),
             np.float32(s.eps),
             self._table,

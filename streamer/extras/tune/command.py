@@ -17,7 +17,7 @@ from streamer.extras import missing
 from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.data import files_in, speakers, split, turns_of
 from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
-from streamer.model.checkpoint.weights import ModelError, Shapes, check_layout, shapes_of
+from streamer.model.checkpoint.weights import ModelError, Shapes, checked
 from streamer.model.devices import check_memory
 from streamer.model.thinker import resolve
 
@@ -90,5 +90,5 @@ def base_of(spec: str) -> Base:
             told = f"its card has {len(levels)} levels of {name}, recordings are labelled in"
             way = "change its phrases, or leave them out of its card"
             raise ModelError(directory, f"{told} {NUM_LEVELS[name]}; {way}")
-    shapes = shapes_of(directory)
-    return Base(directory, shapes, card, words, check_layout(directory, shapes)[0])
+    shapes, num_params, _ = checked(directory)
+    return Base(directory, shapes, card, words, num_params)

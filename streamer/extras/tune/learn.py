@@ -31,8 +31,7 @@ from streamer.commands.process import Failed, tell
 from streamer.core.rules.form import CHINESE, Phrases
 from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.data import Turn
-from streamer.model.checkpoint.card import ModelCard
-from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
+from streamer.model.checkpoint.card import EOS, ModelCard, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.load import SMALL, stock_config
 from streamer.progress import Bar

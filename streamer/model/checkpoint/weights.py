@@ -74,7 +74,7 @@ def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
                 data = tensor["data"]
                 if tensor["dtype"] == "BF16":  # the upper half of a float32
                     array = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-                else:  # check_layout lets no other types through
+                else:  # `checked` lets no other types through
                     array = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[tensor["dtype"]])
                 check_finite(bool(np.isfinite(array).all()), file, name)
                 weights[known] = array.reshape(tensor["shape"])
@@ -305,9 +305,10 @@ def entries(directory: Path) -> Iterator[tuple[str, tuple[int, ...], str, tuple[
                     yield known, tuple(found.get_shape()), found.get_dtype(), (file, name)
 
 
-def check_layout(directory: Path, shapes: Shapes) -> tuple[int, int]:
-    """(number of parameters, bytes of the weights); ModelError unless each tensor is there, once,
-    in the shape that config.json says."""
+def checked(directory: Path) -> tuple[Shapes, int, int]:
+    """The sizes that config.json states, the number of parameters, and bytes of the weights.
+    ModelError unless each tensor is there, once, in its shape."""
+    shapes = shapes_of(directory)
     listed = list(entries(directory))
     found = {name: (shape, dtype) for name, shape, dtype, _ in listed}
     if len(found) < len(listed):
@@ -330,7 +331,7 @@ def check_layout(directory: Path, shapes: Shapes) -> tuple[int, int]:
         if ".layers." in name and name not in wanted:
             raise ModelError(directory, f"{name!r} is none of config.json's; {MIXED}")
     sizes = [(math.prod(shape), FLOATS.get(dtype, 0)) for shape, dtype in found.values()]
-    return sum(num for num, _ in sizes), sum(num * width for num, width in sizes)
+    return shapes, sum(num for num, _ in sizes), sum(num * width for num, width in sizes)
 
 
 def expected(*parts: TextShape | AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -80,25 +80,11 @@ class KVSlots:
 
 
 Floats = NDArray[np.float32]
-# embeddings [m, hidden] that stand in for packed rows from a first one on
-Audio = Seq[tuple[int, Any]]
-
-
-class Span(NamedTuple):
-    """Where one row's new positions lie: packed rows [first, first + n) go to `slot` at `start`.
-
-    num_logits: of how many of its last positions logits are wanted.
-    """
-
-    slot: int
-    start: int
-    first: int
-    n: int
-    num_logits: int = 0
-
-
-# The language model: FastText, or TextModel of load.py. `slots` makes KV memory, and `step` gives
-# the logits [sum of num_logits, vocab] float32 of packed ids.
+# One row's slot and first position there, its first packed embedding, its number of positions, and
+# of how many of the last of them logits are wanted.
+Span = tuple[int, int, int, int, int]
+# The language model: FastText, or TextModel of load.py. `slots` makes KV memory, `embed` packs the
+# embeddings of ids, and `step` feeds them: logits [sum of num_logits, vocab] float32.
 Text = Any
 # The audio tower: FastTower, or AudioTower of load.py. `encode` gives embeddings [B, n, hidden] of
 # windows of log-mel [B, mels, T] float32, of which `windows_at_once` are worth encoding together.
@@ -189,29 +175,24 @@ class Engine:
                 raise KeyError(slot)
             self._free.add(slot)
 
-    def encode(self, features: Floats) -> Any:
-        """Embeddings [B, n, hidden] of [B, mels, T]."""
-        return self.tower.encode(features)
-
     def step(self, rows: Seq[Row]) -> list[Floats]:
         """Per row logits [num_logits, vocab] float32.
 
         No slot stands in two rows, and no row is empty. Raises ValueError for one beyond its slot's
-        end.
+        end, IndexError for an id that the model does not have.
         """
-        ids: list[int] = []
-        audio, spans = [], []
-        for row in rows:
-            n = len(row.ids)
-            if row.start + n > self.slots.max_len:
-                told = f"position {row.start + n} is beyond the slot's {self.slots.max_len}"
+        x = self.text.embed([token for row in rows for token in row.ids])
+        spans, first = [], 0
+        for slot, start, ids, embeds, num_logits in rows:
+            if start + len(ids) > self.slots.max_len:
+                told = f"position {start + len(ids)} is beyond the slot's {self.slots.max_len}"
                 raise ValueError(told)
-            if row.embeds is not None:
-                audio.append((len(ids), row.embeds))
-            spans.append(Span(row.slot, row.start, len(ids), n, row.num_logits))
-            ids += row.ids
+            if embeds is not None:
+                x[first : first + len(embeds), : embeds.shape[1]] = embeds
+            spans.append((slot, start, first, len(ids), num_logits))
+            first += len(ids)
         with self._one_step:
-            logits = self.text.step(ids, audio, spans, self.slots)
+            logits = self.text.step(x, spans, self.slots)
         ends = accumulate(row.num_logits for row in rows)
         return [logits[end - row.num_logits : end] for row, end in zip(rows, ends, strict=True)]
 
@@ -233,24 +214,26 @@ class FastText:
         """KV memory in the layout that `step` reads."""
         return compiled_slots(self.shape, num_slots, max_len)
 
-    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are wanted.
+    def embed(self, ids: Seq[int]) -> Floats:
+        """[n, padded hidden] of `ids`."""
+        x = np.zeros((len(ids), up(self.shape.hidden)), np.float32)
+        x[:, : self.shape.hidden] = self._embedding.take(ids, 0)
+        return x
+
+    def step(self, x: Floats, spans: Seq[Span], slots: KVSlots) -> Floats:
+        """Feed packed embeddings `x`, which change; logits [sum of num_logits, vocab] float32.
 
         A row's result is the same to the last bit whatever rows stand beside it and however its ids
-        are cut. Raises IndexError for an id that the model does not have.
+        are cut.
         """
-        s, n = self.shape, len(ids)
-        wide, inner, columns = up(s.hidden), s.heads * s.head_dim, up(s.vocab)
-        x = np.zeros((n, wide), np.float32)
-        x[:, : s.hidden] = self._embedding.take(ids, 0)
-        for first, embeds in audio:
-            x[first : first + len(embeds), : s.hidden] = embeds
+        s, (n, wide) = self.shape, x.shape
+        inner, columns = s.heads * s.head_dim, up(s.vocab)
         widest = max(up(inner + 2 * s.kv_heads * s.head_dim), up(2 * s.ffn))
         queries = max(min(n, QUERIES), s.heads // s.kv_heads) * (BLOCK + up(s.head_dim) + PANEL)
         work = [
             np.zeros(num, np.float32) for num in (n * max(wide, inner, s.ffn), n * widest, queries)
         ]
-        logits = np.empty((sum(span.num_logits for span in spans), columns), np.float32)
+        logits = np.empty((sum(span[-1] for span in spans), columns), np.float32)
         sizes = s.layers, s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, slots.values.shape[3]
         given = np.array(spans), np.array([*sizes, columns]), np.array([s.eps], np.float32)
         kept = [array.reshape(s.layers, -1) for array in (slots.keys, slots.values)]

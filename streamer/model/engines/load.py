@@ -34,7 +34,7 @@ from streamer.model.checkpoint.weights import (
     entries,
     reading,
 )
-from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, arrays_of, rotary, sinusoids
+from streamer.model.engines.engine import Floats, KVSlots, Span, arrays_of, rotary, sinusoids
 
 Weights = dict[str, Tensor]
 Layer = Mapping[str, Any]  # of TextShape.layer or AudioShape.layer; matrices may have another form
@@ -136,13 +136,10 @@ class TextModel:
         return F.embedding(torch.tensor(ids, device=self.embedding.device), self.embedding)
 
     @torch.inference_mode()
-    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32."""
-        x = self.embed(ids)
-        for first, embeds in audio:
-            x[first : first + len(embeds)] = embeds
+    def step(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Floats:
+        """Feed packed embeddings `x`; logits [sum of num_logits, vocab] float32."""
         x = self.forward(x, spans, slots)
-        ends = [(span.first + span.n, span.num_logits) for span in spans]
+        ends = [(first + n, num) for _, _, first, n, num in spans]
         wanted = [row for end, num in ends for row in range(end - num, end)]
         if not wanted:
             return np.empty((0, 0), np.float32)
@@ -157,10 +154,10 @@ class TextModel:
         matrix rounding.
         """
         s = self.shape
-        at = torch.cat([torch.arange(span.start, span.start + span.n) for span in spans])
+        at = torch.cat([torch.arange(start, start + n) for _, start, _, n, _ in spans])
         cos, sin = (table[at.to(table.device)] for table in slots.angles)
         # once per step, and not boolean: the attention would turn that into this in every layer
-        masks = [self._mask(x, span) if span.n > 1 else None for span in spans]
+        masks = [self._mask(x, start, n) if n > 1 else None for _, start, _, n, _ in spans]
         for i, layer in enumerate(self.layers):
             normed = self._rms(x, layer["norm_in"])
             qkv = self._linear(normed, layer["qkv"], layer["qkv_bias"])
@@ -168,22 +165,21 @@ class TextModel:
             qk, v = heads.split((s.heads + s.kv_heads, s.kv_heads), dim=1)
             q, k = _rotate(qk, cos, sin).split((s.heads, s.kv_heads), dim=1)
             attended = []
-            for span, mask in zip(spans, masks, strict=True):
-                here, there = (slice(begin, begin + span.n) for begin in (span.first, span.start))
-                keys, values = slots.keys[i][span.slot], slots.values[i][span.slot]
+            for (slot, start, first, n, _), mask in zip(spans, masks, strict=True):
+                here, there = slice(first, first + n), slice(start, start + n)
+                keys, values = slots.keys[i][slot], slots.values[i][slot]
                 keys[:, there], values[:, there] = k[here].transpose(0, 1), v[here].transpose(0, 1)
-                read = slice(0, there.stop)
-                attended.append(self._attend(q[here], keys[:, read], values[:, read], mask))
+                keys, values = keys[:, : there.stop], values[:, : there.stop]
+                attended.append(self._attend(q[here], keys, values, mask))
             x = x + self._linear(torch.cat(attended), layer["out"])
             mixed = self._linear(self._rms(x, layer["norm_mlp"]), layer["gate_up"])
             gate, up = mixed.chunk(2, dim=-1)
             x = x + self._linear(F.silu(gate) * up, layer["down"])
         return x
 
-    def _mask(self, x: Tensor, span: Span) -> Tensor:
+    def _mask(self, x: Tensor, start: int, n: int) -> Tensor:
         """Added to the scores [group * n, start + n]: 0 where kv_index <= position, else -inf."""
-        shape = (span.n, span.start + span.n)
-        hidden = x.new_full(shape, -torch.inf).triu(span.start + 1)
+        hidden = x.new_full((n, start + n), -torch.inf).triu(start + 1)
         return hidden.repeat(self.shape.heads // self.shape.kv_heads, 1)
 
     def _linear(self, x: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:

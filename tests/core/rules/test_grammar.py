@@ -22,8 +22,7 @@ from streamer.core.rules.settings import (
     loop_suspected,
     stop,
 )
-from streamer.model.checkpoint.card import card_of, read_card
-from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.card import Tokenizer, card_of, read_card
 from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 

@@ -95,7 +95,7 @@ def test_it_hears_and_speaks_as_the_plain_weights_do(tiny_pair, thinker, request
     bound = 0.03 if "int8" in request.node.name else 0.3
     plain = load(str(tiny_pair[1]), "cloud", num_slots=1)
     mel = drawn(2, 128, 200).numpy()
-    pairs = [[np.asarray(t.engine.encode(mel)) for t in (thinker, plain)]]
+    pairs = [[np.asarray(t.engine.tower.encode(mel)) for t in (thinker, plain)]]
     row = Row(0, len(plain.engine.prompt_ids), ids_of(20, 5), num_logits=20)
     pairs.append([t.engine.step([row._replace(slot=t.engine.open())])[0] for t in (thinker, plain)])
     thinker.engine.close(0)

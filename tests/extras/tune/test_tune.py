@@ -26,7 +26,7 @@ from streamer.extras.tune.learn import IGNORED, Training, collated, examples_of,
 from streamer.extras.tune.learn import adapted as adapted_model
 from streamer.extras.tune.result import merge
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.weights import check_layout, shapes_of
+from streamer.model.checkpoint.weights import checked, shapes_of
 from streamer.model.engines.engine import Row
 from streamer.model.listener import items_of
 from streamer.model.scheduler import drive
@@ -246,7 +246,7 @@ def test_the_sum_is_the_model_in_the_layout_it_came_in(turns, examples, tmp_path
                 is_changed |= name == "thinker.audio_tower.proj.weight"
                 assert a.dtype == b.dtype
                 assert torch.equal(a, b) != is_changed, name
-    check_layout(out, shapes_of(out))
+    checked(out)
     expected = engine_losses(load(str(out), "edge"), turns[0], examples[0])
     with torch.no_grad():
         found = losses(model, collated(examples[:1]))[-len(expected) :]

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.card import Tokenizer
 from streamer.model.checkpoint.weights import ModelError, expected, shapes_of, wanted_name
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import EMBEDDED, check_pair, load

@@ -29,7 +29,7 @@ from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core.decoding.plan import Refusal, Verdict
 from streamer.core.link import wire
-from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.card import Tokenizer
 from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 from streamer.net.link.client import PORT, VerifierAddress

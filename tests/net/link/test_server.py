@@ -23,8 +23,7 @@ from streamer import Describer
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
-from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.card import Tokenizer, read_card
 from streamer.model.thinker import EMBEDDED
 from streamer.net.link.client import VERDICT_PAUSES_S, Backoff
 from streamer.net.link.server import SPARE_LINKS, Broken, ServedTurn
