@@ -29,7 +29,7 @@ from streamer.core.description import Description
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.extras import missing
 from streamer.intervals import Interval, measures_in, read_intervals
-from streamer.model.devices import num_cores
+from streamer.model.thinker import num_cores
 from streamer.progress import Bar
 
 # options that a row's words do not depend on

@@ -20,9 +20,8 @@ from streamer.core.description import one_line
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import ModelError, checked, fingerprint_of
-from streamer.model.devices import devices
 from streamer.model.kernels.library import USUAL, kernel, kernel_directory
-from streamer.model.thinker import resolve, runs_compiled
+from streamer.model.thinker import devices, resolve, runs_compiled
 from streamer.progress import Bar
 
 

@@ -49,10 +49,10 @@ from streamer.model.checkpoint.weights import (
     Told,
     fingerprint_of,
 )
-from streamer.model.devices import bits_of, num_cores, weight_bytes
 from streamer.model.engines.engine import KVSlots, Span, Text, Tower, arrays_of, compiled_slots
 from streamer.model.engines.load import AudioTower, Tensors, TextModel
 from streamer.model.kernels.library import PANEL
+from streamer.model.thinker import bits_of, num_cores, weight_bytes
 
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits
 REST = "rest"  # the part without matrices: embedding, convolutions, the tower's ends
@@ -180,6 +180,8 @@ def _rounded(groups: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 class FewBitsText(TextModel):
     """A row's bits depend on its own ids alone: not on their cut, nor on the rows beside it."""
 
+    slots = compiled_slots
+
     def __init__(self, parts: Mapping[str, Part], shape: TextShape) -> None:
         self.shape = shape
         self.embedding = parts[REST][EMBEDDING]
@@ -194,10 +196,6 @@ class FewBitsText(TextModel):
                 row += of[name].addresses()
             rows.append(row)
         self._table = np.array(rows)
-
-    def slots(self, num_slots: int, max_len: int) -> KVSlots:
-        """KV memory in float32, as the compiled attention reads it."""
-        return compiled_slots(self.shape, num_slots, max_len)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] float32 of `ids`."""

@@ -18,8 +18,7 @@ from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.data import files_in, speakers, split, turns_of
 from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
 from streamer.model.checkpoint.weights import ModelError, Shapes, checked
-from streamer.model.devices import check_memory
-from streamer.model.thinker import resolve
+from streamer.model.thinker import check_memory, resolve
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from streamer.core.measures.levels import levels_of
 from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
 from streamer.model.checkpoint.card import replace_text
-from streamer.model.devices import num_cores
 from streamer.model.listener import items_of
+from streamer.model.thinker import num_cores
 from streamer.progress import Bar
 
 TURN_S = 30.0  # longer recordings are cut into turns of this length

@@ -240,10 +240,26 @@ class Shapes(Struct, frozen=True):
     audio_id: Id = 151_646  # the placeholder that stands at audio positions
 
     def __post_init__(self) -> None:
+        """Raises ValueError for sizes that fit no such model, or not our log-mel."""
         ids = (self.audio_token_index, self.audio_token_id, self.audio_id)
         force_setattr(self, "audio_id", next(each for each in ids if each is not None))
         if self.tie_word_embeddings is not None:
             force_setattr(self.text, "tied", self.tie_word_embeddings)
+        text, audio, fault = self.text, self.audio, ""
+        if text.heads % text.kv_heads or text.head_dim % 2 or text.head_dim < 2:
+            fault = f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
+        elif audio.width % (2 * audio.heads):
+            fault = f"an audio tower of width {audio.width} cannot have {audio.heads} heads"
+        elif audio.output != text.hidden:
+            taken = f"the language model takes {text.hidden}"
+            fault = f"the audio tower gives {audio.output} numbers, {taken}"
+        elif (audio.num_mels, audio.n_window) != (128, 100):
+            found = f"{audio.num_mels} mels and n_window {audio.n_window}"
+            fault = f"{found}: only the published 128 mels and n_window 100 are supported"
+        elif self.audio_id >= text.vocab:
+            fault = f"the audio placeholder {self.audio_id} is none of the {text.vocab} ids"
+        if fault:
+            raise ValueError(fault)
 
 
 class _Release(Struct):
@@ -266,28 +282,9 @@ def shapes_of(directory: Path) -> Shapes:
     try:
         config = json.loads(file.read_text("utf-8"), object_pairs_hook=without_null)
         release = msgspec.convert(config, _Release)
-        shapes = msgspec.convert(release.thinker_config or config, Shapes)
-        for fault in _faults(shapes.text, shapes.audio, shapes.audio_id):
-            raise ValueError(fault)
+        return msgspec.convert(release.thinker_config or config, Shapes)
     except (ValueError, RecursionError, OSError) as error:
         raise ModelError(file, getattr(error, "strerror", None) or str(error)) from None
-    return shapes
-
-
-def _faults(text: TextShape, audio: AudioShape, audio_id: int) -> Iterator[str]:
-    """Why sizes fit no such model, or not our log-mel."""
-    if text.heads % text.kv_heads or text.head_dim % 2 or text.head_dim < 2:
-        yield f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
-    if audio.width % (2 * audio.heads):
-        yield f"an audio tower of width {audio.width} cannot have {audio.heads} heads"
-    if audio.output != text.hidden:
-        taken = f"the language model takes {text.hidden}"
-        yield f"the audio tower gives {audio.output} numbers, {taken}"
-    if (audio.num_mels, audio.n_window) != (128, 100):
-        found = f"{audio.num_mels} mels and n_window {audio.n_window}"
-        yield f"{found}: only the published 128 mels and n_window 100 are supported"
-    if audio_id >= text.vocab:
-        yield f"the audio placeholder {audio_id} is none of the {text.vocab} ids"
 
 
 MIXED = "config and weights belong to different models"

@@ -197,8 +197,17 @@ class Engine:
         return [logits[end - row.num_logits : end] for row, end in zip(rows, ends, strict=True)]
 
 
+def compiled_slots(model: Any, num_slots: int, max_len: int) -> KVSlots:
+    """KV memory in float32, as the compiled attention reads it; `slots` of models on kernels."""
+    angles = rotary(max_len, model.shape.head_dim, model.shape.rope_theta)
+    zeros = partial(np.zeros, dtype=np.float32)
+    return KVSlots(model.shape, num_slots, max_len, zeros, angles, PANEL)
+
+
 class FastText:
     """Weights in panels; `step` feeds any number of rows. Threads may share it."""
+
+    slots = compiled_slots
 
     def __init__(self, weights: Mapping[str, Any], shape: TextShape) -> None:
         """weights: arrays by their names in the checkpoint, all float16 or all float32."""
@@ -209,10 +218,6 @@ class FastText:
         self._embedding = embedding.astype(np.float32, copy=False)
         self._tables = *tables_of(weights, shape), norm, panels(head)
         self._run = kernel(f"text {self._tables[0].dtype}")
-
-    def slots(self, num_slots: int, max_len: int) -> KVSlots:
-        """KV memory in the layout that `step` reads."""
-        return compiled_slots(self.shape, num_slots, max_len)
 
     def embed(self, ids: Seq[int]) -> Floats:
         """[n, padded hidden] of `ids`."""
@@ -240,12 +245,6 @@ class FastText:
         rest = *slots.angles, *kept, x.reshape(-1), *work, logits.reshape(-1)
         self._run(*given, *self._tables, *rest)
         return logits[:, : s.vocab]
-
-
-def compiled_slots(shape: TextShape, num_slots: int, max_len: int) -> KVSlots:
-    """KV memory in float32, as the compiled attention reads it."""
-    angles = rotary(max_len, shape.head_dim, shape.rope_theta)
-    return KVSlots(shape, num_slots, max_len, partial(np.zeros, dtype=np.float32), angles, PANEL)
 
 
 def tables_of(

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
+from streamer.extras import load as load_extra
 from streamer.model.checkpoint.weights import (
     EMBEDDING,
     AudioShape,
@@ -35,6 +36,7 @@ from streamer.model.checkpoint.weights import (
     reading,
 )
 from streamer.model.engines.engine import Floats, KVSlots, Span, arrays_of, rotary, sinusoids
+from streamer.model.thinker import BITS
 
 Weights = dict[str, Tensor]
 Layer = Mapping[str, Any]  # of TextShape.layer or AudioShape.layer; matrices may have another form
@@ -43,9 +45,11 @@ SMALL = 50_000_000  # parameters, up to which a product is too small to be worth
 
 def load_torch(
     directory: Path, shapes: Shapes, device: str, engine: str, told: Told
-) -> tuple[AudioTower, TextModel]:
-    """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
+) -> tuple[Any, Any]:
+    """Tower and language model, fp32 on a CPU, bf16 on a GPU, or few bits. Raises ModelError."""
     check_device(device)
+    if engine in BITS:
+        return load_extra("large")(directory, shapes, engine, told)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     tensors, weights = Tensors(directory), {}
     for name in tensors.names:

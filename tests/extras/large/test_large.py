@@ -14,11 +14,10 @@ from streamer.cli import main
 from streamer.describer import Describer
 from streamer.extras.large import engine as kernel
 from streamer.extras.large.engine import Prepared, pack
-from streamer.model import devices
+from streamer.model import thinker as memory
 from streamer.model.checkpoint.weights import ModelError, ModelWarning, shapes_of
-from streamer.model.devices import BITS, weight_bytes
 from streamer.model.engines.engine import Row
-from streamer.model.thinker import load
+from streamer.model.thinker import BITS, load, weight_bytes
 
 
 def whole_numbers(matrix, form):
@@ -198,8 +197,8 @@ Prepared(model, shapes_of(model), "int8").write(lambda done, total: done < 3 or 
 
 def test_too_little_memory_is_told(model, monkeypatch):
     shapes = shapes_of(model)
-    needed = weight_bytes(shapes, "fast") * devices.PEAK
-    monkeypatch.setattr(devices, "free_bytes", lambda: needed)
-    devices.check_memory(model, shapes, "fast", 0)
+    needed = weight_bytes(shapes, "fast") * memory.PEAK
+    monkeypatch.setattr(memory, "free_bytes", lambda: needed)
+    memory.check_memory(model, shapes, "fast", 0)
     with pytest.raises(ModelError, match=r"are needed, .* GB are free; take a machine with more"):
-        devices.check_memory(model, shapes, "fast", 1)
+        memory.check_memory(model, shapes, "fast", 1)
