@@ -20,11 +20,11 @@ from streamer.assembly.models import Models, PromiseWarning
 from streamer.core.audio.turn import Closed, Heard
 from streamer.core.rules.settings import LevelWeights
 from streamer.model.audio.mel import StreamingLogMel
-from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.checkpoint.weights import ModelError
 from streamer.model.decoding import Decoder
 from streamer.model.thinker import Thinker
 from streamer.net.link.client import RemoteCloud, VerifierAddress
-from streamer.net.link.server import ServedTurn, VerifierModel
+from streamer.net.link.server import ServedTurn
 from streamer.net.link.target import DecodingTerms
 from streamer.net.service.admission import KEY_CHARACTERS
 from streamer.net.service.metrics import notices
@@ -59,17 +59,6 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     if link.lost is not None:
         raise ModelError(link.name, link.trouble)
     return link
-
-
-def verifier_model_of(thinker: Thinker) -> VerifierModel:
-    """The facts that a verifier with this model states about itself."""
-    card = thinker.card
-    return VerifierModel(
-        fingerprint_of(thinker.directory),
-        thinker.vocabulary,
-        card.max_turn_s,
-        {language: card.speaking(language).phrases for language in card.spoken},
-    )
 
 
 class ModelJudge:

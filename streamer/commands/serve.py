@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from streamer import __version__
-from streamer.assembly.link import ModelJudge, verifier_model_of
+from streamer.assembly.link import ModelJudge
 from streamer.assembly.models import thread_of
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import Failed, drop_stdout, loading, opened, put
@@ -25,10 +25,11 @@ from streamer.config import Config, ConfigError
 from streamer.core.link import wire
 from streamer.extras import load as load_extra
 from streamer.extras import missing
+from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.decoding import warm_up
 from streamer.model.thinker import Thinker, load
 from streamer.net.link.client import watch_link
-from streamer.net.link.server import VerifierServer
+from streamer.net.link.server import VerifierModel, VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import KEY_CHARACTERS, Admission, is_loopback
 from streamer.net.service.metrics import log_to
@@ -130,15 +131,19 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     with loading(f"cloud {options.cloud}", is_service=True):
         thinker = await anyio.to_thread.run_sync(load_cloud)
     threads = anyio.CapacityLimiter(HEARING_THREADS)
+    card = thinker.card
+    phrases = {name: card.speaking(name).phrases for name in card.spoken}
+    mark = fingerprint_of(thinker.directory)
+    facts = VerifierModel(mark, thinker.vocabulary, card.max_turn_s, phrases)
     async with thread_of(thinker, "verifier") as model:
         server = VerifierServer(
             partial(ModelJudge, thinker, model, threads=threads),
-            verifier_model_of(thinker),
+            facts,
             admission_of(options, wire.PATH, key),
             options.resume_s,
         )
         server.metrics.build(__version__)
-        server.model_name = thinker.card.name
+        server.model_name = card.name
         yield server
 
 

@@ -259,14 +259,13 @@ class Tokenizer:
         self._directory = directory
         try:
             file = msgspec.json.decode((directory / "tokenizer.json").read_bytes(), type=_File)
+            patterns = [split.get("pattern") for split in file.pre_tokenizer.pretokenizers]
+            if patterns != [{"Regex": _QWEN2}, None]:
+                raise ValueError("another pattern than Qwen's splits a text, or none")
         except OSError as error:
             raise ModelError(directory, f"no tokenizer.json ({error.strerror})") from None
         except (ValueError, RecursionError) as error:
             raise ModelError(directory, f"cannot read its tokenizer: {error}") from None
-        patterns = [split.get("pattern") for split in file.pre_tokenizer.pretokenizers]
-        if patterns != [{"Regex": _QWEN2}, None]:
-            told = "another pattern than Qwen's splits a text, or none"
-            raise ModelError(directory, f"cannot read its tokenizer: {told}")
         self._ids = file.model.vocab
         pairs = [tuple(m.split(" ")) if isinstance(m, str) else m for m in file.model.merges]
         self._ranks = {pair: rank for rank, pair in reversed([*enumerate(pairs)])}
