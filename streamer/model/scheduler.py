@@ -55,11 +55,8 @@ Job = Any  # `steps`, and once they are done their `value`, or the `error` that 
 
 @dataclass(slots=True)
 class _Hand:
-    """The next row or window that a job's steps want, None before they are started, and how many
-    ids of that row are fed already."""
-
-    wanted: Row | Encode | None = None
-    num_fed: int = 0
+    wanted: Row | Encode | None = None  # by a job's steps next; None before they are started
+    num_fed: int = 0  # ids of that row that are fed already
 
 
 class StepScheduler:
