@@ -15,8 +15,11 @@ HEARS = {"on_model": lambda model: None, "verdict_came": lambda: None}
 async def turn_without_socket(*pieces, weights=None, vocabulary=toy_parts.VOCABULARY):
     """A turn with these pieces of samples [n] float32; over if there are weights."""
     verifier = SimpleNamespace(eager=True)
-    cloud = SimpleNamespace(clock=lambda: 0.0, why_not=None, verifier=verifier, **HEARS)
-    turn = RemoteTarget(cloud, DecodingTerms(vocabulary, Sampling()), Rules())
+    terms = DecodingTerms(vocabulary, Sampling())
+    cloud = SimpleNamespace(
+        clock=lambda: 0.0, why_not=None, verifier=verifier, terms=terms, **HEARS
+    )
+    turn = RemoteTarget(cloud, Rules())
     for samples in pieces:
         await turn.hear(Heard(0, (), 0.0, samples=samples))
     if weights is not None:

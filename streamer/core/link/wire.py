@@ -30,10 +30,8 @@ MAX_AUDIO_BYTES = 65_536  # of one Audio: 2 s of PCM16
 MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES + 1_024
 
 Weight = Annotated[int, Meta(ge=FLOOR, le=0)]
-Weights = Annotated[
-    dict[Word, Annotated[tuple[Weight, ...], Meta(max_length=MAX_LEVELS)]],
-    Meta(max_length=MAX_ATTRIBUTES),
-]
+AttributeWeights = Annotated[tuple[Weight, ...], Meta(max_length=MAX_LEVELS)]
+Weights = Annotated[dict[Word, AttributeWeights], Meta(max_length=MAX_ATTRIBUTES)]
 
 
 class WireError(ValueError):

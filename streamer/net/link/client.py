@@ -196,7 +196,7 @@ class RemoteCloud:
 
     def listen(self, rules: Rules) -> RemoteTarget:
         """Begin a turn."""
-        target = RemoteTarget(self, self.terms, rules)
+        target = RemoteTarget(self, rules)
         self.turns.add(target)
         self.group.start_soon(quietly, target.run)
         return target

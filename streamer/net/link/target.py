@@ -71,12 +71,11 @@ class RemoteTarget:
     `verify` and `prefilled`.
     """
 
-    def __init__(self, cloud: RemoteCloud, terms: DecodingTerms, rules: Rules) -> None:
+    def __init__(self, cloud: RemoteCloud, rules: Rules) -> None:
         self.num_samples = 0
         self.num_heard = 0  # samples in the verifier's slot
         self.is_ready = False  # the verifier has heard the end, and waits for requests
         self._cloud = cloud
-        self._terms = terms
         self._rules = rules
         self._session = secrets.token_bytes(16)
         self._model = ""  # fingerprint of the first verifier that opened the turn
@@ -249,7 +248,7 @@ class RemoteTarget:
             yield request
 
     def _open(self) -> wire.Open:
-        terms, rules = self._terms, self._rules
+        terms, rules = self._cloud.terms, self._rules
         tokenizer, phrases = terms.vocabulary.fingerprint, terms.phrases.get(rules.language, "")
         chance = (terms.sampling.temperature, terms.sampling.top_p, terms.sampling.seed)
         return wire.Open(self._session, self._model, tokenizer, phrases, vars(rules), chance)
@@ -286,7 +285,7 @@ class RemoteTarget:
         is_of_run = self._run_from is not None and number >= self._run_from
         if asked is None and not (is_of_run and len(self._replies) < MAX_IDS):  # given up
             return
-        n, chosen, known = verdict.n_accepted, verdict.next_id, self._terms.vocabulary
+        n, chosen, known = verdict.n_accepted, verdict.next_id, self._cloud.terms.vocabulary
         n_drafted = len(asked.draft) if asked is not None else 0
         is_possible = n <= n_drafted and chosen < known.num_ids
         # terminals and pages show it: no escape code, line break or special id

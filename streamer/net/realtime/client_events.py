@@ -193,15 +193,8 @@ class ItemCreate(_Event, tag="conversation.item.create"):
     previous_item_id: Id | None = None
 
 
-ClientEvent = (
-    SessionUpdate
-    | BufferAppend
-    | BufferCommit
-    | BufferClear
-    | ResponseCreate
-    | ResponseCancel
-    | ItemCreate
-)
+BufferEvent = BufferAppend | BufferCommit | BufferClear
+ClientEvent = BufferEvent | SessionUpdate | ResponseCreate | ResponseCancel | ItemCreate
 # events of the protocol without meaning here -> code of their error
 UNSUPPORTED = {
     "conversation.item.delete": "unsupported",

@@ -75,11 +75,8 @@ _quiet.setLevel(logging.CRITICAL)
 
 def read_page(folder: Path) -> dict[str, Response]:
     """path -> answer, of a folder's files of known kinds; index.html is `/`."""
-    found = {
-        f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix])
-        for file in folder.glob("*")
-        if file.suffix in MIME
-    }
+    files = [file for file in folder.iterdir() if file.suffix in MIME]
+    found = {f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix]) for file in files}
     return found | {"/": found["/index.html"]}
 
 
