@@ -53,10 +53,12 @@ async def run(options: ListenOptions, config: Config) -> int:
                 nonlocal is_over
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                     await anext(signals)
-                is_over = True  # another signal ends all at once
+                    is_over = True
+                    await anext(signals)  # ends all at once
+                    group.cancel_scope.cancel()
 
             async def feed() -> None:
-                fail_once = functools.cache(fail)
+                fail_once = functools.cache(screen.fail)
                 while not is_over:
                     try:
                         read = await anyio.to_thread.run_sync(microphone.read, int(rate * PIECE_S))
@@ -69,9 +71,9 @@ async def run(options: ListenOptions, config: Config) -> int:
                 microphone.close()
                 await session.end()
 
+            screen = Screen(describer.languages[0])
             group.start_soon(end_on_interrupt)
             group.start_soon(feed)
-            screen = Screen(describer.languages[0])
             async for event in session:
                 screen.show(event)
             screen.erase()
@@ -124,7 +126,12 @@ class Screen:
                 if event.warning:
                     fail(event.warning)
             case TurnFailed():
-                fail(event.message)
+                self.fail(event.message)
+
+    def fail(self, message: str) -> None:
+        """A line that no gauge erases."""
+        self.erase()
+        fail(message)
 
     def erase(self) -> None:
         """Write before anything else is written to the terminal."""

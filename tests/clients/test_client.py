@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from tls import certificate
 from wire import describe_files, http, serving, url_of
 
 from bench.proxy import Proxy
+from streamer.commands.listen import Screen
 
 CLIENT = ROOT / "clients" / "streamer_client.py"
 
@@ -279,6 +281,26 @@ async def test_listen_says_a_sentence_at_each_pause_until_ctrl_c(listening):
     status, _, err = await end(process)
     assert (status, "Traceback" in err) == (0, False)
     assert err.count("audio is left out") == 1
+
+
+async def test_a_second_ctrl_c_ends_listening_without_the_verdict(listening):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"ws://127.0.0.1:{silent.getsockname()[1]}"
+        process = await listening(*LISTEN[:3], "--mode", "exact", "--cloud", url)
+        await line(process.stderr, "listening;")
+        await asyncio.sleep(1)
+        process.send_signal(signal.SIGINT)
+        await asyncio.sleep(1)
+        status, _, err = await end(process)
+    assert (status, "Traceback" in err) == (0, False)
+
+
+def test_gauges_erase_no_message(capsys):
+    screen = Screen("en")
+    screen._num_drawn = 6
+    screen.fail("it failed")
+    screen.erase()
+    assert capsys.readouterr().err.endswith("\x1b[Jstreamer: it failed\n")
 
 
 async def test_listen_shows_gauges_on_a_terminal_in_the_sentences_language(listening):
