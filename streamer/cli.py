@@ -81,7 +81,7 @@ def _run(command: str, **given: Any) -> int:
     own = options_class(command)
     arguments = [own(**taken(own, given))]
     if command in WITH_CONFIG:
-        config = Config.of(given.get("pipeline"), {})
+        config = Config.of(given.get("pipeline") or None, {})
         # An option without effect in one mode (--k in cloud, --cloud in edge) is allowed, since
         # scripts try the modes in turn.
         arguments.append(replace(config, **taken(Config, given)))

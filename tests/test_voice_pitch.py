@@ -79,4 +79,4 @@ def test_the_command_tells_it_beside_the_sentence():
     assert "pitch compared with all voices" in told("--measures")[1]
     for wrong in ("high", "5", "nan"):
         status, _, err = told("--pitch-reference", wrong)
-        assert (status, err.count("\n"), "pitch_reference is" in err) == (2, 1, True)
+        assert (status, err.count("\n"), "30 to 1000 Hz, or auto" in err) == (2, 1, True)

@@ -45,6 +45,7 @@ MEASURED = (  # columns of the same name
 # Bins of dataspeech (its examples/tags_to_annotations, v02) for an utterance's SNR and SD of F0:
 # column -> [lower bound, word], upwards.
 TAGS = json.loads(Path(__file__).with_name("dataspeech.json").read_text("utf-8"))
+WORDED = ("text", "transcript", "language", "stop_reason", "warning", "error", *TAGS)  # no numbers
 # The name of a file may be no UTF-8: its bytes stand as \udcXX, which JSON reads back unchanged.
 TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
 Row = dict[str, Any]  # column -> value; None: unknown, or not in the sentence
@@ -99,6 +100,7 @@ def made_with(config: Config) -> str:
     config = replace(config, cloud="elsewhere") if config.is_away else config
     told = [(each.name, getattr(config, each.name), each.default) for each in fields(config)]
     chosen = [(name, now) for name, now, usual in told if name == "mode" or now != usual]
+    chosen.sort(key=lambda each: each[0] != "mode")  # first, as in tables of earlier versions
     return ", ".join(f"{name} {value}" for name, value in chosen if name not in FREE)
 
 
@@ -239,13 +241,20 @@ class Rows:
             import pyarrow.parquet
 
             whole = [dict.fromkeys(names) | row for row in rows]  # the first one names columns
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(whole), new)
+            table = pyarrow.Table.from_pylist(whole)
+            schema = table.schema
+            for i, each in enumerate(schema):
+                if each.type == pyarrow.null():  # tables of all parts of a corpus have one schema
+                    is_text = each.name in WORDED or each.name.rpartition("_")[2] in NAMED_IN
+                    kind = pyarrow.string() if is_text else pyarrow.float64()
+                    schema = schema.set(i, each.with_type(kind))
+            pyarrow.parquet.write_table(table.cast(schema), new)
         else:
             with new.open("w", newline="", **TEXT) as file:
                 if self._kind == ".csv":
-                    table = csv.DictWriter(file, names)
-                    table.writeheader()
-                    table.writerows(rows)
+                    writer = csv.DictWriter(file, names)
+                    writer.writeheader()
+                    writer.writerows(rows)
                 else:
                     file.writelines(map(_line, rows))
         os.replace(new, self._out)

@@ -28,7 +28,7 @@ class DescribeOptions:
     timeline: str | None = option(None, metavar="FILE")
     verbose: bool = option(False, short="-v")
     intervals: str | None = option(None, metavar="FILE")
-    pitch_reference: PitchReference = option(None, ge=LOW_HZ, le=HIGH_HZ)
+    pitch_reference: PitchReference = option(None, ge=LOW_HZ, le=HIGH_HZ, also=" Hz, or auto")
     filled_pauses: bool = option(False)
     channels: Literal["mixed", "apart"] = option("mixed")
     track: int | None = option(None, unset="the default one", ge=0)
@@ -41,7 +41,7 @@ class CompareOptions:
     """Compare two recordings: both numbers of each attribute, and their difference."""
 
     files: tuple[str, str] = option(REQUIRED, metavar="FILE", positional=True)
-    pitch_reference: PitchReference = option(None, ge=LOW_HZ, le=HIGH_HZ)
+    pitch_reference: PitchReference = option(None, ge=LOW_HZ, le=HIGH_HZ, also=" Hz, or auto")
     json: bool = option(False)
 
 

@@ -33,7 +33,8 @@ def option(default: Any, group: str | None = "options", *, repr: bool = True, **
     """A field of a dataclass that is an option.
 
     group: the heading in `--help`; None: not on the command line. more: BOUNDS, metavar, short (of
-    a switch, such as "-v"), positional, and unset (the default in words where it is None).
+    a switch, such as "-v"), positional, also (after the bounds), and unset (the default in words
+    where it is None).
     """
     return field(default=default, repr=repr, metadata={"group": group, **more})
 
@@ -51,7 +52,7 @@ class Option:
     choices: tuple[str, ...]
 
     def __getattr__(self, name: str) -> Any:
-        """group, metavar, short, positional, unset; None if it was not given."""
+        """group, metavar, short, positional, also, unset; None if it was not given."""
         return self.more.get(name)
 
     @property
@@ -74,7 +75,8 @@ class Option:
             return f"above {self.gt:g} and below {self.lt:g}"
         if self.ge is None:
             return ""
-        return f"{self.ge:g} or more" if self.le is None else f"{self.ge:g} to {self.le:g}"
+        most = "or more" if self.le is None else f"to {self.le:g}"
+        return f"{self.ge:g} {most}{self.also or ''}"
 
     @property
     def shown_default(self) -> str:

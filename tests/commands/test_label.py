@@ -84,9 +84,9 @@ def test_rows_of_other_options_are_made_anew_and_other_recordings_stay(tmp_path)
     [
         ({"mode": "edge"}, "mode edge"),
         ({"cloud": "ws://u:secret@host:1"}, "mode gated, cloud elsewhere"),
-        ({"temperature": 0.9, "seed": 3}, "temperature 0.9, seed 3, mode gated"),
-        ({"words": "models", "num_slots": 9}, "words models, mode gated"),
-        ({"attributes": "pitch"}, "attributes pitch, mode gated"),
+        ({"temperature": 0.9, "seed": 3}, "mode gated, temperature 0.9, seed 3"),
+        ({"words": "models", "num_slots": 9}, "mode gated, words models"),
+        ({"attributes": "pitch"}, "mode gated, attributes pitch"),
     ],
 )
 def test_a_row_names_the_options_that_its_words_depend_on(options, told):
@@ -127,9 +127,12 @@ def test_a_table_in_parquet(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "labels.parquet"
     rows = Rows(out)
-    rows.add({"file": "a.wav", "text": "x", "pause_count": 2, "snr": 31.5, "error": None})
+    unknown = {"error": None, "rate_en": None, "timbre_db": None}
+    rows.add({"file": "a.wav", "text": "x", "pause_count": 2, "snr": 31.5} | unknown)
     rows.publish(["a.wav"])
-    (row,) = parquet.read_table(out).to_pylist()
+    table = parquet.read_table(out)
+    assert [*map(str, table.select([*unknown]).schema.types)] == ["string", "string", "double"]
+    (row,) = table.to_pylist()
     assert (row["file"], row["pause_count"], row["snr"], row["error"]) == ("a.wav", 2, 31.5, None)
 
 
