@@ -201,8 +201,11 @@ def cut_by_interrupt() -> Iterator[None]:
 
     if end != signal.SIG_IGN:
         signal.signal(signal.SIGINT, cut)
-    with anyio.CancelScope() as scope:
-        yield
+    try:
+        with anyio.CancelScope() as scope:
+            yield
+    finally:  # the loop may be closed when the next one comes
+        signal.signal(signal.SIGINT, end)
     if scope.cancelled_caught:
         signal.raise_signal(signal.SIGINT)
 

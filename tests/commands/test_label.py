@@ -9,6 +9,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import anyio
 import pytest
 import soundfile
 from patience import PATIENCE_S, wait_for
@@ -20,6 +21,7 @@ import streamer
 from streamer.cli import main
 from streamer.commands.compare import row_of
 from streamer.commands.label import ENDED, ENDS, Rows, made_with, tag_of
+from streamer.commands.process import cut_by_interrupt
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ATTRIBUTES, ENGLISH, Reading
 from streamer.core.text import told
@@ -266,6 +268,17 @@ def test_ctrl_c_frees_the_place_at_a_verifier(tmp_path, hour, command):
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 130
             wait_for(lambda: taken() == 0)
+
+
+def test_a_command_that_has_left_its_verifier_ends_by_ctrl_c_as_before():
+    before = signal.getsignal(signal.SIGINT)
+
+    async def leave():
+        with cut_by_interrupt():
+            assert signal.getsignal(signal.SIGINT) is not before
+
+    anyio.run(leave)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
