@@ -132,14 +132,14 @@ class LiveSession:
         if not isinstance(pcm, bytes | bytearray | memoryview):
             kind = f"feed takes bytes of PCM16, not {type(pcm).__name__}"
             raise TypeError(f"{kind}; of an int16 array give .tobytes()")
-        self._check_open()
+        await self._check_open()
         left = memoryview(bytes(pcm))
         while left:
             while (room := self._most_bytes - self._num_waiting) <= 0:
                 if self._taken.is_set():  # else another task waits for it, too
                     self._taken = anyio.Event()
                 await self._taken.wait()
-                self._check_open()
+                await self._check_open()
             taken = bytes(left[: min(room, self._joined_bytes)])
             left = left[len(taken) :]
             self._audio.append((taken, self._clock()))
@@ -174,7 +174,7 @@ class LiveSession:
 
         Parts of a turn that is longer than max_turn_s are answered as they end, all but the last.
         """
-        self._check_open()
+        await self._check_open()
         if self._last is not None:
             self._last.asked.set()
 
@@ -244,8 +244,10 @@ class LiveSession:
         self._taken.set()
         return b"".join(taken)
 
-    def _check_open(self) -> None:
+    async def _check_open(self) -> None:
         if self._ended is not None:
+            # a caller that is cancelled, as the session is, hears of that alone
+            await anyio.lowlevel.checkpoint_if_cancelled()
             raise self._ended(ENDED)
 
     def _request(self, kind: Literal["commit", "settle", "clear"], *given: int) -> Request:
@@ -258,11 +260,11 @@ class LiveSession:
     async def _asked(self, kind: Literal["commit", "settle", "clear"], *given: int) -> int | None:
         """Make a request and wait for its effect; the turn that it ended. Raises
         ClosedResourceError after `end`, and where the session is left."""
-        self._check_open()
+        await self._check_open()
         request = self._request(kind, *given)
         await request.is_done.wait()
         if request in self._requests:
-            self._check_open()
+            await self._check_open()
         return request.turn
 
     # Hearing.

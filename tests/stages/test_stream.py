@@ -173,6 +173,17 @@ async def test_several_tasks_may_wait_to_feed():
                 group.start_soon(stream.feed, bytes(2 * RATE_HZ * 6))
 
 
+async def test_a_caller_that_is_cancelled_with_the_session_hears_of_that_alone():
+    parts = toy_parts(Decoding(Plan("edge"), Sampling()), None)
+    with anyio.CancelScope() as scope:
+        async with open_stream(parts, SessionOptions()) as stream:
+            scope.cancel()
+            with anyio.CancelScope(shield=True):  # such as a thread that is waited for
+                await anyio.wait_all_tasks_blocked()
+            await stream.feed(bytes(320))
+    assert scope.cancelled_caught
+
+
 async def _described(stream):
     return await anext(e async for e in stream.events() if isinstance(e, Description))
 
