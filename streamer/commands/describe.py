@@ -95,8 +95,8 @@ class Take:
             time = f"[{clock(delta.from_s or 0)}] " if is_new and not self._options.quiet else ""
             piece = ("\n" if self._is_open else "") + self._name + time + piece
             self._from_s = delta.from_s
-        # a part's line is closed at once, so that the bar may come back
-        self._is_open = delta.from_s is None or not piece.endswith(tuple(SENTENCE_ENDS))
+        # closed at once, so that the bar may come back, and no warning stands in the line
+        self._is_open = not piece.endswith(tuple(SENTENCE_ENDS))
         self._put(piece if self._is_open else piece + "\n")
 
     def _put(self, text: str) -> None:

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import anyio
@@ -11,7 +13,7 @@ import tiny
 from far import free_port, verifying
 from patience import PATIENCE_S
 from patience import until as wait_until
-from processes import describe, started, streamer
+from processes import describe, ended, started, streamer
 from speech import RATE_HZ, SAMPLES, speech
 from tls import certificate
 from websockets.asyncio.client import connect
@@ -146,6 +148,8 @@ def test_gated_says_once_that_no_verifier_was_there(tmp_path):
     files = SAMPLES[1], SAMPLES[3]
     status, out, err = streamer("describe", *files, "--cloud", cloud)
     assert (status, out.count("说话人"), err) == (0, 2, told)
+    words = sys.executable, "-m", "streamer", "describe", files[0], "--cloud", cloud
+    assert ended(*words, stderr=subprocess.STDOUT).stdout.endswith(f"。\n{told}")
     table = tmp_path / "rows.jsonl"
     status, _, err = streamer("label", *files, "--out", table, "--jobs", 2, "--cloud", cloud)
     assert (status, err.count(told), err.count("\n")) == (0, 1, 2)
