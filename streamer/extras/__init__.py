@@ -15,6 +15,7 @@ ENTRY_POINTS = {
     "director.options": "fleet.options:DirectorOptions",
     "fleet.options": "fleet.options:FleetOptions",
     "fleet.tables": "fleet.options:TABLES",
+    "fleet.tickets": "fleet.tickets:Tickets",
     "tune.options": "tune:TuneOptions",
     "director": "fleet.command:direct",
     "fleet": "fleet.command:run",

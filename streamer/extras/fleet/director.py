@@ -29,14 +29,14 @@ from anyio.abc import TaskGroup
 from websockets.http11 import Response
 
 from streamer.core.link.wire import PATH as VERIFY
+from streamer.extras.fleet.tickets import sign
 from streamer.net.realtime.server import PATH as REALTIME
-from streamer.net.service.admission import Admission, HttpRefusal, busy, sign
+from streamer.net.service.admission import Admission, HttpRefusal, busy
 from streamer.net.service.metrics import ServiceMetrics, notices
 from streamer.net.service.service import ClientSocket, Service, answer, answer_json
 
 SERVER = "server"
 VERIFIER = "verifier"
-KINDS = (SERVER, VERIFIER)
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
 ASK = "/v1/replica"
 LIST = "/v1/replicas"
@@ -161,8 +161,8 @@ class Director(Service):
         def free(kind: str) -> list[int]:
             return [each.num_free for each in self.answering if each.kind == kind]
 
-        num = {kind: lambda kind=kind: len(free(kind)) for kind in KINDS}
-        places = {kind: lambda kind=kind: sum(free(kind)) for kind in KINDS}
+        num = {kind: lambda kind=kind: len(free(kind)) for kind in PATHS.values()}
+        places = {kind: lambda kind=kind: sum(free(kind)) for kind in PATHS.values()}
         self.metrics.watch_each("fleet_replicas", "Replicas that answer", "kind", num)
         self.metrics.watch_each("fleet_places_free", "Places of these", "kind", places)
 

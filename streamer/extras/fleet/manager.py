@@ -205,8 +205,7 @@ class RayPlacement:
         raise ReplicaLost(f"{plan.name}: not ready within {START_S:g} s; {way}")
 
     async def restart(self, name: str) -> None:
-        """Let its host start the server again; Ray starts the host again if that is lost or hangs,
-        too."""
+        """Let its host start the server again, and Ray the host if that is lost or hangs."""
         actor = self._actors[name]
         with suppress(self._ray.exceptions.RayError), anyio.move_on_after(HUNG_S) as hung:
             await actor.restart.remote()

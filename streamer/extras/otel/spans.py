@@ -66,13 +66,12 @@ def _see(event: Any, spans: dict[int, Any], tracer: Tracer) -> None:
                 spans.pop(next(iter(spans))).end()
         case TextDelta(turn=turn) if turn in spans and not spans[turn].events:
             spans[turn].add_event("first text")
-        case Description() if event.turn in spans:
+        case Description() | TurnFailed() if event.turn in spans:
             span = spans.pop(event.turn)
-            span.set_attributes(attributes_of(event))
-            span.end()
-        case TurnFailed() if event.turn in spans:
-            span = spans.pop(event.turn)
-            span.set_status(Status(StatusCode.ERROR, event.message))
+            if isinstance(event, Description):
+                span.set_attributes(attributes_of(event))
+            else:
+                span.set_status(Status(StatusCode.ERROR, event.message))
             span.end()
 
 

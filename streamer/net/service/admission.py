@@ -10,24 +10,23 @@ tenant takes more places than that.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import re
 import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from websockets.datastructures import Headers
+
+from streamer.extras import load
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 # RFC 9110's token: the characters of a subprotocol
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
 NO_TENANT = ""  # the tenant if there are no keys
-LIFE_S = 30.0  # of a ticket
 
 
 class HttpRefusal(Exception):
@@ -56,17 +55,14 @@ class Admission:
     max_per_key: int | None = None
     name: str = ""
     is_draining: bool = False
-    clock: Callable[[], float] = time.time
     places: dict[Any, Any] = field(default_factory=dict)
-    # Used tickets: their beginning -> when they expire. Then they are forgotten, so the number is
-    # bounded by the tickets that directors sign in LIFE_S.
-    _used: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = self.api_key.split(",") if self.api_key else []
         # The name for one start of the process: a ticket for one process is not valid at another,
         # nor after a restart, and ids of sessions that were lost with a process name no later one.
         self.replica = f"{self.name}.{secrets.token_hex(3)}"
+        self.tickets = load("fleet.tickets")(self.keys, self.replica)
 
     def new_session_id(self) -> str:
         """A secret that names the process of the session, if that has a name."""
@@ -82,9 +78,9 @@ class Admission:
         shown, query = keys_shown(headers), query or {}
         if path not in self.paths:
             raise HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
-        found = [key for key in self.keys if any(_is_equal(key, each) for each in shown)]
+        found = [key for key in self.keys if any(is_equal(key, each) for each in shown)]
         if not found and "ticket" in query:
-            found = self._redeem(query["ticket"][0])
+            found = self.tickets.redeem(query["ticket"][0])
         if self.keys and not found:
             raise HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
         if origin is not None and not self._may_come(origin, host):
@@ -115,18 +111,6 @@ class Admission:
         taken = sum(place.tenant == tenant for place in self.places.values())
         return self.max_per_key is not None and taken >= self.max_per_key
 
-    def _redeem(self, ticket: str) -> list[str]:
-        """The key that signed a ticket; none if no key did, or it expired or was used."""
-        head, _, signature = ticket.rpartition(".")
-        signed = [k for k in self.keys if _is_equal(_signature(k, self.replica, head), signature)]
-        now = self.clock()
-        until = int(head.partition(".")[0], 16) if signed else 0
-        if not now <= until <= now + 2 * LIFE_S or head in self._used:
-            return []
-        self._used = {used: end for used, end in self._used.items() if end >= now}
-        self._used[head] = until
-        return signed
-
 
 def busy(message: str, retry_after_s: int = RETRY_AFTER_S) -> HttpRefusal:
     """A refusal that asks the client to come again."""
@@ -150,21 +134,5 @@ def keys_shown(headers: Headers) -> list[str]:
     return [token.strip(), *shown] if scheme.lower() == "bearer" else shown
 
 
-def _is_equal(secret: str, shown: str) -> bool:
+def is_equal(secret: str, shown: str) -> bool:
     return hmac.compare_digest(secret.encode(), shown.encode())  # in constant time
-
-
-def sign(key: str, replica: str, now: float) -> str:
-    """A ticket into the replica of this name, until `now` (Unix time, seconds) + LIFE_S.
-
-    A client that is sent on to another address must not take its key along (websockets does not),
-    and a browser cannot. So the director, which saw the key, signs a ticket that goes into the
-    address: it is useless elsewhere, later, or twice. Clocks may differ by less than LIFE_S.
-    """
-    head = f"{int(now + LIFE_S):x}.{secrets.token_hex(8)}"
-    return f"{head}.{_signature(key, replica, head)}"
-
-
-def _signature(key: str, replica: str, head: str) -> str:
-    text = f"{replica} {head}".encode()
-    return hmac.digest(key.encode(), text, hashlib.sha256)[:16].hex()

@@ -16,9 +16,10 @@ from wire import in_process, running
 
 from streamer.commands.serve import key_of, origins_of
 from streamer.config import ConfigError
+from streamer.extras.fleet.tickets import LIFE_S, sign
 from streamer.net.realtime.server import PATH, RealtimeServer
 from streamer.net.service import service
-from streamer.net.service.admission import LIFE_S, Admission, HttpRefusal, busy, sign
+from streamer.net.service.admission import Admission, HttpRefusal, busy
 
 
 def bearer(key, **more):
@@ -115,19 +116,19 @@ def test_an_origin_or_a_list_of_keys_that_is_none_is_refused_at_the_start(given)
     ],
 )
 def test_a_ticket_is_of_one_key_one_replica_and_one_time(door, key, replica, after_s, wanted):
-    door.clock = lambda: NOW
+    door.tickets.clock = lambda: NOW
     assert admitted(door, sign(key, replica or door.replica, NOW - after_s)) == wanted
 
 
 def test_used_tickets_are_forgotten_when_they_expire(door):
     used = sign("alice", door.replica, NOW)
-    door.clock = lambda: NOW
+    door.tickets.clock = lambda: NOW
     assert admitted(door, used) == "alice"
     for i in range(1, 100):
-        door.clock = lambda i=i: NOW + i
+        door.tickets.clock = lambda i=i: NOW + i
         assert admitted(door, used) is None
         assert admitted(door, sign("bob", door.replica, NOW + i)) == "bob"
-    assert len(door._used) <= LIFE_S + 2
+    assert len(door.tickets.used) <= LIFE_S + 2
 
 
 KEY = base64.b64encode(bytes(range(16))).decode()
