@@ -22,11 +22,6 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from typing import Any
 
     from streamer.audio.source import AudioError as AudioError
-    from streamer.background_session import BackgroundSession as BackgroundSession
-    from streamer.blocking import BlockingDescriber as BlockingDescriber
-    from streamer.blocking import describe as describe
-    from streamer.blocking import describe_many as describe_many
-    from streamer.blocking import open as open
     from streamer.config import Config as Config
     from streamer.config import ConfigError as ConfigError
     from streamer.core.attributes import voice_line as voice_line
@@ -51,6 +46,11 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from streamer.intervals import read_intervals as read_intervals
     from streamer.intervals import syllable_rate as syllable_rate
     from streamer.model.checkpoint.weights import ModelError as ModelError
+    from streamer.programs import BackgroundSession as BackgroundSession
+    from streamer.programs import BlockingDescriber as BlockingDescriber
+    from streamer.programs import describe as describe
+    from streamer.programs import describe_many as describe_many
+    from streamer.programs import open as open
     from streamer.stages.events import Cleared as Cleared
     from streamer.stages.events import LiveUpdate as LiveUpdate
     from streamer.stages.events import NothingToCommit as NothingToCommit
@@ -67,8 +67,6 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
 __version__ = "0.1.0"
 _HOMES = {  # module -> the public names that it has
     "audio.source": "AudioError",
-    "background_session": "BackgroundSession",
-    "blocking": "BlockingDescriber describe describe_many open",
     "config": "Config ConfigError",
     "core.attributes": "voice_line voice_profile",
     "core.description": "Description TextDelta",
@@ -81,6 +79,7 @@ _HOMES = {  # module -> the public names that it has
     "intervals": "FilledPauses Interval filled_pauses measure_intervals read_intervals "
     "syllable_rate",
     "model.checkpoint.weights": "ModelError",
+    "programs": "BackgroundSession BlockingDescriber describe describe_many open",
     "stages.events": "Cleared LiveUpdate NothingToCommit SlowReader SpeechStarted SpeechStopped "
     "TargetLost TurnCommitted TurnDetection TurnFailed",
     "stages.stream": "LiveSession",

@@ -121,8 +121,8 @@ def _label_all(
 def label(config: Config, kind: str | None, made_with: str, file: str) -> Labelled:
     """Label one recording, in a process of its own: its rows, or one with its error. kind: of the
     file of intervals beside it. Raises Failed if none can be described."""
-    from streamer.blocking import describe
     from streamer.model.checkpoint.weights import ModelError
+    from streamer.programs import describe
 
     with warnings.catch_warnings(record=True) as warned:
         try:

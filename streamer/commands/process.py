@@ -259,15 +259,15 @@ def _begin() -> None:
     would wait for it for ever."""
     os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
-    from streamer import blocking
+    from streamer import programs
 
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def end_with_parent() -> None:
         parent.join()
-        if blocking._usual is not None:  # a verifier holds a place for it
-            blocking._usual.close(blocking.END_S)
+        if programs._usual is not None:  # a verifier holds a place for it
+            programs._usual.close(programs.END_S)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
