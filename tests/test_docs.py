@@ -11,9 +11,8 @@ import warnings
 from typing import get_args
 
 import pytest
-from documents import PAGES, anchors_of, block_of, blocks, without_code
 from far import free_port
-from places import ROOT, SAMPLES
+from places import PAGES, ROOT, SAMPLES, anchors_of, block_of, blocks, without_code
 from processes import ended, started
 
 import streamer

@@ -7,10 +7,9 @@ import itertools
 import numpy as np
 import pytest
 import soundfile
-from answers import answer
+from answers import answer, generated
 from places import ROOT
 from speech import recording, speech
-from stock import generated
 
 from bench.sentence_quality import measure
 from streamer import Describer

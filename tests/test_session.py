@@ -8,7 +8,7 @@ import anyio
 import numpy as np
 import pytest
 import soundfile
-from patience import until
+from processes import until
 from sessions import SILENCE, Between, Passing, feed_in_pieces, slots_free, turn_of
 from speech import pcm, recording, speech
 

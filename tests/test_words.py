@@ -1,20 +1,32 @@
-"""The words follow the measures in each mode and door; and how sure each level is."""
+"""The words follow the measures in each mode and door; how sure each level is; low and high for one
+voice; sentences in Chinese and in English, by a tiny random pair that speaks both.
+"""
 
 import json
+import warnings
 
+import anyio
 import numpy as np
 import pytest
 import soundfile
+import soxr
+import tiny
 from far import verifying
-from places import ROOT
+from places import ROOT, SAMPLES
+from processes import run_here
 from processes import streamer as command
-from speech import RATE_HZ, recording, whispered
+from sessions import turn_of
+from speech import RATE_HZ, recording, speech, whispered
 
+import streamer
+from pipelines.embedded.export import card
 from streamer import Describer, LiveUpdate
+from streamer.assembly.models import PromiseWarning
 from streamer.audio.file import chunks_of, open_audio
 from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence, parse
 from streamer.core.measures.levels import level_chances, levels_of, opinion_of
 from streamer.core.text.vocabulary import Emitter
+from streamer.model.checkpoint.card import read_card
 from streamer.model.listener import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load
@@ -204,3 +216,130 @@ async def test_the_words_of_the_models_alone_have_none(samples, tiny_pair):
         found = await described(samples[0], mode="edge", **options)
         assert found.confidence is None
         assert found.as_json()["confidence"] is None
+
+
+CARD = card("tiny")
+SOURCE = (speech(4, 3), RATE_HZ)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Keywords of a describer."""
+    edge, cloud = tiny.save_bilingual(tmp_path_factory.mktemp("bilingual"))
+    return {"edge": edge, "cloud": cloud}
+
+
+async def test_a_session_has_a_language_of_its_own(pair):
+    """Streamed as a whole recording; live updates speak it, too. Two at once on one pair."""
+    pcm = (speech(6, 5) * 32767).astype("<i2")
+    found = {}
+
+    async def keep(d, language):
+        async with d.session(RATE_HZ, language=language, live_update_s=2) as session:
+            for at in range(0, len(pcm), 10_000):
+                await session.feed(pcm[at : at + 10_000].tobytes())
+            await session.commit()
+            events = [event async for event in session]
+        for event in events:
+            if text := getattr(event, "text", ""):
+                assert text.isascii() == (language == "en"), text
+        found[language] = events[-1]
+
+    async with Describer.open(mode="exact", **pair) as d:
+        async with anyio.create_task_group() as group:
+            for language in ("zh", "en"):
+                group.start_soon(keep, d, language)
+        for language, one in found.items():
+            whole = await d.describe((pcm, RATE_HZ), language=language)
+            assert (one.text, one.language) == (whole.text, language)
+        with pytest.raises(ValueError, match="language is 'de'; these models speak zh and en"):
+            await d.describe(SOURCE, language="de")
+
+
+async def test_a_promise_holds_for_its_language(pair, tmp_path):
+    """The thresholds serve both languages; the promise is claimed for the one of its card."""
+    promise = {"risk": 0.1, "confidence": 0, "signal": "entropy", "num_clips": 9}
+    promise |= {"date": "2026-11-26", "cloud": "tiny"}
+    gate = {"fluent": {"entropy": 0.5, "promise": promise}}
+    tiny.save_tiny(tmp_path / "edge", 1, card={**CARD, "gate": gate})
+    assert read_card(tmp_path / "edge").speaking("en").presets["fluent"].threshold == 0.5
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", PromiseWarning)
+        async with Describer.open(edge=str(tmp_path / "edge"), cloud=pair["cloud"]) as d:
+            await d.load()
+            assert not told
+            await d.describe(SOURCE, language="en")
+    assert [str(each.message) for each in told] == [
+        "the gate's promise was not made for sentences in en; "
+        "leave that out, or take mode exact to be sure"
+    ]
+
+
+@pytest.fixture(scope="module")
+def usual():
+    """(samples [n], their pitch in Hz)."""
+    samples = recording(2)  # the plain one
+    return samples, streamer.measure_intervals((samples, RATE_HZ), [(0, 60)])[0].pitch_median_hz
+
+
+@pytest.fixture(scope="module")
+def higher(usual):
+    """The same speech, 2.4 semitones higher."""
+    return soxr.resample(usual[0], RATE_HZ, RATE_HZ / 1.15)
+
+
+def test_a_reference_in_hz_changes_no_word(usual):
+    samples, hz = usual
+    plain = streamer.describe((samples, RATE_HZ), mode="edge")
+    found = streamer.describe((samples, RATE_HZ), mode="edge", pitch_reference=hz / 1.25)
+    assert plain.voice_pitch is None
+    assert found.text == plain.text
+    above = 12 * np.log2(found.measures.pitch_median_hz / (hz / 1.25))
+    assert found.voice_pitch.semitones == pytest.approx(above, abs=1e-6)
+    assert above == pytest.approx(12 * np.log2(1.25), abs=0.1)  # its frames lie elsewhere
+    assert found.voice_pitch.level == 4
+    assert found.as_json()["voice_pitch"]["name"] == "very high for this voice"
+    assert plain.as_json()["voice_pitch"] is None
+
+
+def test_auto_is_the_median_of_a_recording_s_turns(usual, higher):
+    samples = np.concatenate([np.resize(usual[0], 60 * RATE_HZ), np.resize(higher, 10 * RATE_HZ)])
+    found = streamer.describe((samples, RATE_HZ), mode="edge", pitch_reference="auto")
+    first, last = (part.voice_pitch for part in found.parts)
+    assert (first.level, last.level) == (2, 3)
+    assert last.reference == "turns"
+    assert last.reference_hz == pytest.approx(usual[1], rel=0.02)
+    single = streamer.describe((usual[0], RATE_HZ), mode="edge", pitch_reference="auto")
+    assert single.voice_pitch is None
+
+
+async def test_a_session_learns_the_voice_from_its_turns_or_its_coach(usual, higher):
+    samples, hz = usual
+    known = streamer.Baseline(4.8, hz * 1.3, 2.5, -21, 0.1, 30, -27, 1.75, 0.25, 0.2, -0.1, 0.22)
+    async with Describer.open(mode="edge") as d:
+        async with d.session(RATE_HZ, measures=True, pitch_reference="auto") as session:
+            turns = [(await turn_of(session, each))[-1] for each in (samples, samples, higher)]
+        coach = streamer.Coach(baseline=known)
+        options = {"measures": True, "pitch_reference": "auto", "coach": coach}
+        async with d.session(RATE_HZ, **options) as session:
+            coached = (await turn_of(session, samples))[-1].voice_pitch
+        with pytest.raises(ValueError, match="needs measures"):
+            async with d.session(RATE_HZ, pitch_reference=180.0):
+                pass
+    first, second, third = (each.voice_pitch for each in turns)
+    assert first is None
+    assert (second.level, third.level) == (2, 3)
+    assert (coached.reference, coached.level) == ("baseline", 0)
+
+
+def test_the_command_tells_it_beside_the_sentence():
+    def told(*words):
+        return run_here("describe", SAMPLES[0], "--mode", "edge", "--language", "en", *words)
+
+    _, line = told("--pitch-reference", "auto")[1].splitlines()
+    assert line.strip().startswith("pitch for this voice unknown: no pitch is heard, or auto")
+    assert "pitch very high for this voice: +" in told("--pitch-reference", "100")[1]
+    assert "pitch compared with all voices" in told("--measures")[1]
+    for wrong in ("high", "5", "nan"):
+        status, _, err = told("--pitch-reference", wrong)
+        assert (status, err.count("\n"), "30 to 1000 Hz, or auto" in err) == (2, 1, True)

@@ -14,12 +14,10 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import soundfile
-from patience import PATIENCE_S
 from places import ROOT
-from processes import ENVIRONMENT, ended
+from processes import ENVIRONMENT, PATIENCE_S, ended
 from speech import SAMPLES, speech
-from tls import certificate
-from wire import describe_files, http, serving, url_of
+from wire import certificate, describe_files, http, serving, url_of
 
 from bench.proxy import Proxy
 from streamer.commands.listen import Screen

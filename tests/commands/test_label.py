@@ -12,9 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 import soundfile
-from patience import PATIENCE_S, wait_for
 from places import ROOT, SAMPLES
-from processes import run_here, started
+from processes import PATIENCE_S, run_here, started, wait_for
 from wire import http
 
 import streamer

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import soundfile
-from unlinked import ask, said_by, turn_without_socket
+from toy_parts import ask, said_by, turn_without_socket
 
 from streamer.audio.file import open_audio
 from streamer.audio.source import AudioError

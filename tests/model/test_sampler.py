@@ -5,10 +5,9 @@ import random
 
 import numpy as np
 import pytest
-from fakes import toy_form, toy_vocabulary
+from fakes import in_form, toy_form, toy_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import in_form
 from scipy.special import entr, log_softmax
 from speech import recording
 

@@ -10,10 +10,9 @@ import anyio
 import numpy as np
 import pytest
 import torch
-from answers import answer
+from answers import answer, inputs_of
 from sessions import Passing
 from speech import cuts, recording, speech
-from stock import inputs_of
 
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Rules, Sampling

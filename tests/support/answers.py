@@ -1,12 +1,18 @@
-"""One turn through a stream on models that are loaded, under any plan."""
+"""One turn through a stream on models that are loaded, under any plan; and by the oracle of our
+engines: transformers' own modules and its own loop.
+"""
 
 from dataclasses import replace
 
 import anyio
+import torch
 
 from streamer.assembly.models import Models, open_parts, patient
 from streamer.config import Config
+from streamer.core.audio.pcm import on_grid
 from streamer.core.description import Description
+from streamer.model.decoding import RulesLogitsProcessor, SentenceStoppingCriteria
+from streamer.model.listener import Listener, hear, items_of
 from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.stream import open_stream
 
@@ -48,3 +54,32 @@ def answer(edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=N
         raise AssertionError("the stream ended without a Description")
 
     return anyio.run(run)
+
+
+def hear_turn(thinker, samples, language=""):
+    """A listener whose turn was `samples`; the caller closes it."""
+    listener = Listener(thinker, language)
+    for item in items_of([samples], thinker.card.max_turn_s):
+        hear(listener, item)
+    return listener
+
+
+def inputs_of(listener):
+    """A turn's prompt and log-mel as transformers takes them."""
+    ids, features = torch.tensor([listener.sequence.ids]), torch.from_numpy(listener.features())
+    frames = torch.ones((1, features.shape[1]), dtype=torch.long)
+    told = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return told | {"input_features": features[None], "feature_attention_mask": frames}
+
+
+@torch.inference_mode()
+def generated(stock, thinker, samples, rules, sampling):
+    """The ids of `generate()` with the rules as processors; it keeps the id that stopped it."""
+    listener = hear_turn(thinker, on_grid(samples))
+    told, n = inputs_of(listener), len(listener.sequence.ids)
+    listener.close()
+    chooses = RulesLogitsProcessor(thinker.vocabulary, rules, sampling, n)
+    ends = SentenceStoppingCriteria(thinker.vocabulary, rules, n)
+    by_rules = {"logits_processor": [chooses], "stopping_criteria": [ends], "do_sample": False}
+    found = stock.generate(**told, **by_rules, max_new_tokens=rules.max_new_tokens)
+    return found[0, n:].tolist()

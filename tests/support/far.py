@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import numpy as np
-from patience import PATIENCE_S
-from processes import listening
+from processes import PATIENCE_S, listening
 from toy_parts import MODEL, VOCABULARY
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve

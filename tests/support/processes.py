@@ -1,4 +1,6 @@
-"""Our programs as processes: services that listen, and what `describe` says."""
+"""Our programs as processes: services that listen, and what `describe` says; waits for expected events:
+safety nets against hangs, no measurements.
+"""
 
 import asyncio
 import contextlib
@@ -11,8 +13,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
+
+import anyio
 
 from streamer.cli import main
 
@@ -102,3 +107,22 @@ def describe(*arguments):
     """(exit status, rows of JSON, stderr) of `streamer describe --json`, so run."""
     status, out, err = run_here("describe", "--json", *arguments)
     return status, [json.loads(row) for row in out.splitlines()], err
+
+
+PATIENCE_S = 120.0  # so long that no load of the machine decides a test
+EXIT_S = 25.0  # for a server that ends: below the 30 s after which it cuts those who still speak
+
+
+async def until(condition, within_s=PATIENCE_S):
+    """Wait until `condition()` is true."""
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+def wait_for(condition, within_s=PATIENCE_S):
+    """The same where there is no loop."""
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.02)

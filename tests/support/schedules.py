@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from fakes import ToyModel
 from history import Attempt, prove
-from house import house
-from patience import PATIENCE_S
-from returning import Returning
+from house import Returning, house
+from processes import PATIENCE_S
 from toy_parts import (
     CLOUD_SEED,
     EDGE_PROMPT,

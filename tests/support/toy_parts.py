@@ -1,7 +1,10 @@
-"""A toy pair as Parts and Judges; the samples that were heard begin its context."""
+"""A toy pair as Parts and Judges; the samples that were heard begin its context. An edge's turn without
+a socket.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -12,9 +15,10 @@ from fakes import ToyModel, ToyStream, at_once, toy_vocabulary
 from streamer.core.audio.turn import Closed, Heard, TurnOpened
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.settings import Sampling
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.decoding import Decoder
 from streamer.net.link.server import VerifierModel
+from streamer.net.link.target import DecodingTerms, RemoteTarget
 from streamer.stages.parts import Parts
 
 VOCABULARY = toy_vocabulary()
@@ -140,3 +144,33 @@ class ToyJudge:
 
     def close(self):
         pass
+
+
+HEARS = {"on_model": lambda model: None, "verdict_came": lambda: None}
+
+
+async def turn_without_socket(*pieces, weights=None, vocabulary=VOCABULARY):
+    """A turn with these pieces of samples [n] float32; over if there are weights."""
+    verifier = SimpleNamespace(eager=True)
+    terms = DecodingTerms(vocabulary, Sampling())
+    cloud = SimpleNamespace(
+        clock=lambda: 0.0, why_not=None, verifier=verifier, terms=terms, **HEARS
+    )
+    turn = RemoteTarget(cloud, Rules())
+    for samples in pieces:
+        await turn.hear(Heard(0, (), 0.0, samples=samples))
+    if weights is not None:
+        turn.finish(None, weights)
+    return turn
+
+
+def said_by(messages):
+    """The edge's messages until something has to happen first."""
+    return list(iter(messages.__next__, None))
+
+
+async def ask(turn, *requests):
+    """Requests by `verify`: tasks that await the replies."""
+    asked = [asyncio.create_task(turn.verify(request)) for request in requests]
+    await asyncio.sleep(0)
+    return asked

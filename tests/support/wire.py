@@ -1,4 +1,4 @@
-"""Real servers and what speaks to them: processes, HTTP, strict clients."""
+"""Real servers and what speaks to them: processes, HTTP, strict clients; certificates."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from typing import get_args
 
 import anyio
+import trustme
 from openai.types import realtime as types
-from patience import PATIENCE_S
-from patience import until as wait_until
+from processes import PATIENCE_S, listening
 from processes import describe as describe_command
-from processes import listening
+from processes import until as wait_until
 
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
@@ -125,3 +125,14 @@ def validate(raw):
     if (response := raw.get("response")) is not None:
         assert response.keys() >= RESPONSE
         assert response["usage"] is None or response["usage"].keys() >= USAGE
+
+
+def certificate(folder):
+    """(chain, private key, the authority's certificate): PEM files in `folder`."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    chain, key, ca = folder / "chain.pem", folder / "key.pem", folder / "ca.pem"
+    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    ca.write_bytes(authority.cert_pem.bytes())
+    return chain, key, ca

@@ -6,8 +6,16 @@ import random
 from dataclasses import replace
 
 import pytest
-from fakes import ToyDrafter, ToyModel, ToyStream, at_once, toy_form, toy_vocabulary
-from oracles import in_form, target_alone
+from fakes import (
+    ToyDrafter,
+    ToyModel,
+    ToyStream,
+    at_once,
+    in_form,
+    target_alone,
+    toy_form,
+    toy_vocabulary,
+)
 
 from streamer.core.decoding import plan
 from streamer.core.decoding.machine import Speculator

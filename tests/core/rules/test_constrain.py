@@ -1,14 +1,26 @@
-"""Every rule of the table: an example from the fix reports."""
+"""Every rule of the table: an example from the fix reports; the noise of sampling, quantised level
+weights, each way an answer stops; the vocabulary's never-mask, fingerprint and text.
+"""
 
 import re
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy import stats
 
+from streamer.core.rules import settings
 from streamer.core.rules.settings import Rules, constrain
-from streamer.core.text.vocabulary import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, Vocabulary, is_han
+from streamer.core.text.vocabulary import (
+    COMMA_LIKE,
+    PUNCTUATION,
+    SENTENCE_ENDS,
+    Emitter,
+    Vocabulary,
+    is_han,
+)
 
 WORDS = [
     *("慢", "慢慢", "音", "音色", "色", "语速", "中", "，", "、", "，请", "、、", "音，", "。"),
@@ -143,3 +155,156 @@ def test_id_sets_equal_a_count_by_hand(answer, rules):
     assert set(constraint.ngram.tolist()) == {gram[-1] for gram in grams if gram[:-1] == tail}
     pure = {i for i in answer if (t := VOCABULARY.texts[i]) and all(map(is_han, t))}
     assert set(constraint.penalised.tolist()) == pure
+
+
+IDS = np.arange(152_064)
+
+
+def uniform(seed, index, ids):
+    return np.exp(-np.exp(-settings.gumbel(seed, index, ids)))
+
+
+@pytest.mark.parametrize(("seed", "index"), [(0, 0), (12345, 95), (2**64 - 1, 7)])
+def test_noise_over_ids_is_gumbel(seed, index):
+    """And an id's own does not depend on the others."""
+    noise = settings.gumbel(seed, index, IDS)
+    assert stats.kstest(noise, stats.gumbel_r.cdf).pvalue > 1e-3
+    assert np.array_equal(settings.gumbel(seed, index, IDS[::-7]), noise[::-7])
+
+
+def test_neighbouring_seeds_places_and_ids_are_independent():
+    base = uniform(5, 5, IDS)
+    near = [uniform(seed, i, IDS) for seed, i in ((6, 5), (5, 6), (4, 6), (5 + 2**32, 5))]
+    for other in (*near, np.roll(base, 1)):
+        assert abs(np.corrcoef(base, other)[0, 1]) < 5 / np.sqrt(len(IDS))
+        joint = np.histogram2d(base, other, bins=16, range=[[0, 1], [0, 1]])[0]
+        assert stats.chisquare(joint.ravel()).pvalue > 1e-3
+
+
+def test_the_noise_is_part_of_the_wire_format():
+    """Other numbers would break exact mode between versions."""
+    assert settings.gumbel(0, 0, np.array([0, 1, 3837])) == pytest.approx(
+        [-0.03276267412932252, 6.527609163978889, -0.811711363422554], rel=1e-12
+    )
+
+
+LOGS = st.dictionaries(
+    st.sampled_from(["rate", "pitch", "pauses"]),
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6),
+)
+
+
+@given(LOGS)
+def test_quantised_weights_are_within_half_a_unit(logs):
+    found = settings.quantised(logs)
+    for name, weights in found.items():
+        assert max(weights) == 0
+        best = max(logs[name])
+        for log, weight in zip(logs[name], weights, strict=True):
+            wanted = max(settings.FLOOR, settings.UNITS_PER_NAT * (log - best))
+            assert abs(weight - wanted) <= 0.5 + 1e-9
+    for name in logs.keys() - found.keys():
+        assert max(logs[name]) - min(logs[name]) <= 0.5 / settings.UNITS_PER_NAT + 1e-9
+
+
+PIECES = ["音", "色", "中", "，", "慢", "。", "？", "色。", "a", "b", "c", "d"]
+STOP, ALSO_STOP = len(PIECES), len(PIECES) + 1
+DATA = [*(t.encode() for t in PIECES), b"<im_end>", b"<endoftext>", b"\xe3\x80", b"\x82"]
+SMALL = Vocabulary(DATA, [STOP, ALSO_STOP], [STOP, ALSO_STOP])
+RULES = Rules()
+NO_PERIOD = [0, 1, 2, 4, 8, 9, 10, 11, 1, 0, 4, 2, 9, 8, 11]  # 15 ids without a period
+
+
+ENDS = [
+    (RULES, NO_PERIOD[:14], 5, None),
+    *((RULES, NO_PERIOD, end, "sentence") for end in (5, 6, 7)),  # the sixteenth id
+    (Rules(min_new_tokens=0), [], 5, "sentence"),
+    (RULES, NO_PERIOD, 3, None),
+    *(
+        (rules, (NO_PERIOD * 7)[:n], eos, "eos")
+        for eos in (STOP, ALSO_STOP)
+        for rules in (RULES, Rules.off())
+        for n in (0, 3, 15, 95)
+    ),
+    (Rules(max_new_tokens=4), NO_PERIOD[:2], 4, None),
+    (Rules(max_new_tokens=4), NO_PERIOD[:3], 4, "max_tokens"),
+]
+
+
+def test_each_way_an_answer_ends():
+    for rules, answer, token, reason in ENDS:
+        assert settings.stop(SMALL, rules, answer, token) == reason, (rules, answer, token)
+
+
+@given(st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=40))
+def test_loop_equals_a_test_by_hand(ids):
+    wanted = False
+    for p in range(1, 9):
+        tail = ids[-max(8, 2 * p) :]
+        wanted |= len(tail) == max(8, 2 * p) and all(
+            tail[i] == tail[i - p] for i in range(p, len(tail))
+        )
+    assert (settings.stop(SMALL, RULES, ids[:-1], ids[-1]) == "loop") == wanted
+    if wanted:
+        assert settings.loop_suspected(ids), "suspicion never comes after the stop"
+
+
+def toy(*tokens, special=("<eos>",), size=None):
+    data = [t if isinstance(t, bytes) else t.encode() for t in (*tokens, *special)]
+    marks = range(len(tokens), len(data))
+    return Vocabulary(data, marks, [marks[0]], size)
+
+
+def test_never_emitted_ids():
+    banned = [
+        *("慢\n", "\r", "\x1b", "\u2028", "。”", "。。", "...", ".com", "\ufffd", "! "),
+        "<|im_start|>",
+    ]
+    allowed = ["慢", "。", "慢。", "，", "”。", "，请", " ", "(", "3"]
+    vocabulary = toy(*banned[:-1], *allowed, special=("<eos>", banned[-1]), size=40)
+    assert all(vocabulary.never[: len(banned) - 1])
+    assert not any(vocabulary.never[len(banned) - 1 : len(banned) - 1 + len(allowed)])
+    eos = min(vocabulary.eos)
+    assert not vocabulary.never[eos]
+    assert vocabulary.never[eos + 1]
+    assert all(vocabulary.never[eos + 2 :]), "padding is never emitted"
+    assert not any(vocabulary.texts[eos:])
+
+
+def test_text_of_shows_no_special_and_no_replacement_character():
+    vocabulary = toy("慢", b"\xe9\xbe", b"\x98", "\ufffd", b"\xff")
+    eos = min(vocabulary.eos)
+    assert vocabulary.text_of([0, eos, 1, 2, 3, 4, 0, 1]) == "慢龘慢"
+    assert vocabulary.bytes_of([0, eos, 1]) == "慢".encode() + b"\xe9\xbe"
+    assert vocabulary.texts[:2] == ("慢", "")
+    assert vocabulary.never[[1, 2, 4]].all(), "clean rules choose whole characters only"
+
+
+def test_fingerprint_is_of_content_and_not_of_padding():
+    plain = toy("慢", "音")
+    assert toy("慢", "音", size=64).fingerprint == plain.fingerprint
+    same = Vocabulary(["慢".encode(), "音".encode(), b"<eos>", b"", b""], [2], [2])
+    assert same.fingerprint == plain.fingerprint
+    others = [toy("慢", "色"), toy("慢音", ""), toy("音", "慢"), toy("慢", special=("音", "<eos>"))]
+    assert len({v.fingerprint for v in [plain, *others]}) == 5
+    tokens = [b"a", b"b", b"c"]
+    assert Vocabulary(tokens, [2], [1]).fingerprint != Vocabulary(tokens, [2], [2]).fingerprint
+
+
+BROKEN = [
+    *("慢", "，", "a", "\ufffd", "😀", b"\xe9\xbe", b"\x98", b"\xe9", b"\xbe"),
+    *(b"\xf0\x9f", b"\x98\x80", b"\xff", "。"),
+]
+ENCODED = [t if isinstance(t, bytes) else t.encode() for t in BROKEN]
+OF_BYTES = Vocabulary([*ENCODED, b"<eos>"], [len(ENCODED)], [len(ENCODED)])
+
+
+@given(st.lists(st.lists(st.integers(0, len(ENCODED)), max_size=5), max_size=12))
+def test_streamed_equals_whole_for_every_cut(pushes):
+    emitter = Emitter(OF_BYTES)
+    deltas = [emitter.push(ids) for ids in pushes]
+    whole = [i for ids in pushes for i in ids]
+    assert "".join(deltas) == OF_BYTES.text_of(whole)
+    assert "\ufffd" not in "".join(deltas)
+    one_by_one = Emitter(OF_BYTES)
+    assert "".join(one_by_one.push([i]) for i in whole) == "".join(deltas)

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from oracles import levels_said
+from fakes import levels_said
 
 from bench.sentence_quality import measure
 from pipelines.embedded import export, sentences

@@ -13,8 +13,8 @@ import openai
 import pytest
 from fake_session import opening
 from far import free_port
-from patience import PATIENCE_S, until
 from places import ROOT
+from processes import PATIENCE_S, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
 from wire import http, in_process, running, session_update

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from far import free_port
-from patience import until, wait_for
-from processes import ENVIRONMENT
+from processes import ENVIRONMENT, until, wait_for
 from wire import http
 
 from streamer.extras.fleet import manager as of_manager

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 import soundfile
 from far import free_port
-from patience import wait_for
-from processes import ENVIRONMENT, streamer
+from processes import ENVIRONMENT, streamer, wait_for
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus

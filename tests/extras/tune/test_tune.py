@@ -9,10 +9,10 @@ import soundfile
 import speech
 import tiny
 import torch
+from answers import hear_turn
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from processes import run_here
 from safetensors import safe_open
-from stock import hear_turn
 from transformers import TrainerCallback
 
 from streamer.commands.process import Failed

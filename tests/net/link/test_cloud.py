@@ -22,7 +22,7 @@ from far import (
     verifying,
 )
 from msgspec.structs import replace
-from patience import PATIENCE_S, until
+from processes import PATIENCE_S, until
 from speech import SAMPLES
 
 from bench.proxy import Proxy, Toxics

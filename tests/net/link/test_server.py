@@ -10,11 +10,9 @@ import msgspec
 import pytest
 from far import FIRST, Slow, opening, raw, say, serving_judges, sound, told, verifying
 from msgspec.structs import replace
-from patience import EXIT_S, PATIENCE_S, until
-from processes import memory_mb
+from processes import EXIT_S, PATIENCE_S, memory_mb, until
 from speech import SAMPLES
-from toy_parts import MODEL, VOCABULARY, ToyJudge
-from unlinked import ask, said_by, turn_without_socket
+from toy_parts import MODEL, VOCABULARY, ToyJudge, ask, said_by, turn_without_socket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http, until_metric

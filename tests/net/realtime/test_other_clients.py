@@ -12,8 +12,7 @@ import soundfile
 import soxr
 from places import ROOT, SAMPLES, SUPPORT
 from processes import ended
-from tls import certificate
-from wire import serving
+from wire import certificate, serving
 
 PACKAGES = ("livekit-plugins-openai>=1.8,<2", "openai-agents>=0.24,<0.30", "pipecat-ai>=1.14,<2")
 OF_NPM = ("openai@7.57.0", "openai-realtime-api@1.0.8", "ws@8")

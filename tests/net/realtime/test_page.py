@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
 from fake_session import opening
-from patience import PATIENCE_S
+from processes import PATIENCE_S
 from speech import SAMPLES, recording, speech, wav
 from wire import describe_files, running, serving, url_of
 

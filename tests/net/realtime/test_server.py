@@ -12,9 +12,9 @@ import pytest
 import soundfile
 import soxr
 import tiny
-from documents import block_of
-from patience import PATIENCE_S
-from patience import until as until_true
+from places import block_of
+from processes import PATIENCE_S
+from processes import until as until_true
 from speech import RATE_HZ, SAMPLES, pcm, speech
 from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, describe, http, serving, session_update, text_of, until, validate

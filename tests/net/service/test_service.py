@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from fake_session import opening
-from tls import certificate
 from websockets.datastructures import Headers
 from websockets.frames import Frame
 from websockets.utils import accept_key
-from wire import in_process, running
+from wire import certificate, in_process, running
 
 from streamer.commands.serve import key_of, origins_of
 from streamer.config import ConfigError
