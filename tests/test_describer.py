@@ -12,8 +12,7 @@ import pytest
 import soundfile
 import soxr
 from processes import PATIENCE_S
-from sessions import turn_of
-from speech import RATE_HZ, recording, speech, wav
+from speech import RATE_HZ, recording, speech, turn_of, wav
 
 from streamer import (
     BackgroundSession,

@@ -37,7 +37,6 @@ BOUNDS = {
     "bench": 2,
     "tests": 23,
     "tests/core/decoding": 0,
-    "tests/core/link": 0,
     "tests/deploy": 0,
     "tests/net/link": 0,
     "tests/net/realtime": 0,

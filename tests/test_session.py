@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 import soundfile
 from processes import until
-from sessions import SILENCE, Between, Passing, feed_in_pieces, slots_free, turn_of
-from speech import pcm, recording, speech
+from speech import (
+    SILENCE,
+    Between,
+    Passing,
+    feed_in_pieces,
+    pcm,
+    recording,
+    slots_free,
+    speech,
+    turn_of,
+)
 
 import streamer
 from bench.arms import models_of, opened

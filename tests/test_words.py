@@ -15,8 +15,7 @@ from far import verifying
 from places import ROOT, SAMPLES
 from processes import run_here
 from processes import streamer as command
-from sessions import turn_of
-from speech import RATE_HZ, recording, speech, whispered
+from speech import RATE_HZ, recording, speech, turn_of, whispered
 
 import streamer
 from pipelines.embedded.export import card

@@ -1,8 +1,10 @@
 """deploy/: each file is well-formed by its own tool, and names only options and metrics of ours. The
 core runs with the packages that it declares, and with nothing else that is installed here; plug-ins
-of voice agents in the real programs, in an environment that has those.
+of voice agents in the real programs, in an environment that has those. The benches: each says what it
+is; sentences are measured; arms beside transformers run.
 """
 
+import importlib
 import json
 import os
 import re
@@ -17,15 +19,20 @@ from types import SimpleNamespace
 
 import kubernetes_validate
 import pytest
+import torch
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from places import ROOT, SAMPLES, SUPPORT
 from processes import PATIENCE_S, ended, started
+from speech import recording
 from toy_parts import MODEL
 
 import streamer
+from bench.sentence_quality import Quality, measure
+from bench.vs_transformers import BASES, MODES, make_arms
 from streamer.cli import build_parser
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.extras.fleet.director import TARGETS, Director
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
@@ -283,3 +290,53 @@ def test_pipecat(run, found_here):
 def test_the_example_of_pipecat_prints_a_line(run):
     line = run(ROOT / "plugins" / "pipecat" / "examples" / "print_voice.py")
     assert line.startswith("The user speaks")
+
+
+BENCHES = sorted((ROOT / "bench").glob("*.py"))
+PROGRAMS = [file.stem for file in BENCHES if "options_of(parser)" in file.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_says_what_it_is(name, monkeypatch, capsys):
+    module = importlib.import_module(f"bench.{name}")
+    monkeypatch.setattr(sys, "argv", [f"bench.{name}", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("usage: bench.")
+    assert module.__doc__.splitlines()[0] in told
+
+
+# text -> density, repeated pairs and triples, neighbours that repeat, whether it is one sentence
+MEASURED = {
+    "说话人语速缓慢，声音微微低沉，情绪平静。": (3 / 20, 0, 0, 0, True),
+    "语速较慢，音色音色中，音色中，音色中": (3 / 18, 6, 4, 0, False),
+    "慢慢慢，音音": (1 / 6, 1, 0, 3, False),
+    "aa，，": (1 / 2, 0, 0, 0, False),
+    "慢！ ": (1 / 3, 0, 0, 0, True),
+    "慢。快。": (1 / 2, 0, 0, 0, False),
+    "慢。。": (2 / 3, 0, 0, 0, False),
+    "": (0, 0, 0, 0, False),
+}
+
+
+@pytest.mark.parametrize("text", MEASURED)
+def test_a_sentence_is_measured(text):
+    characters = sorted(set("".join(MEASURED)))
+    end = len(characters)
+    vocabulary = Vocabulary([*(c.encode() for c in characters), b"<eos>"], [end], [end])
+    ids = [*(characters.index(c) for c in text), end]
+    assert measure(vocabulary, ids) == Quality(*MEASURED[text])
+
+
+def test_its_arms_run():
+    threads, chosen = torch.get_num_threads(), [MODES[0]]
+    try:
+        found = {name: arm(recording(0)) for name, arm in make_arms(1, chosen).items()}
+    finally:
+        torch.set_num_threads(threads)
+    assert found.keys() == {*BASES, *chosen}
+    for name, timing in found.items():
+        assert 0 < timing.first_s <= timing.total_s, name
+        assert timing.num_ids > 5, name

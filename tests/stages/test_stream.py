@@ -6,8 +6,7 @@ from functools import partial
 
 import anyio
 import pytest
-from sessions import Between, Passing, slots_free
-from speech import RATE_HZ, pcm, speech
+from speech import RATE_HZ, Between, Passing, pcm, slots_free, speech
 from toy_parts import Decoding, toy_parts
 
 from bench.arms import models_of, opened

@@ -11,13 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 import anyio
 import openai
 import pytest
-from fake_session import opening
 from far import free_port
 from places import ROOT
 from processes import PATIENCE_S, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
-from wire import http, in_process, running, session_update
+from wire import http, in_process, opening, running, session_update
 
 from streamer.cli import build_parser
 from streamer.config import ConfigError

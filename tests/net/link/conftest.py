@@ -1,11 +1,8 @@
 """Fixtures of the link's tests: a verifier process, and the answers of a single process."""
 
-import os
-
 import pytest
 from far import verifying
-from speech import SAMPLES
-from wire import describe_files
+from wire import described_by_name
 
 
 @pytest.fixture(scope="package")
@@ -18,7 +15,4 @@ def verifier():
 @pytest.fixture(scope="package")
 def wanted():
     """mode -> file name -> what `streamer describe` says in one process."""
-    found = {}
-    for mode in ("exact", "gated", "edge"):
-        found[mode] = {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, mode)}
-    return found
+    return {mode: described_by_name(mode) for mode in ("exact", "gated", "edge")}

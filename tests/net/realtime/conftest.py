@@ -1,12 +1,9 @@
 """One real server in exact mode for the tests of this room, and the sentences that it must give."""
 
-import os
-
 import pytest
 import pytest_asyncio
 from browser import chromium
-from speech import SAMPLES
-from wire import describe_files, serving
+from wire import described_by_name, serving
 
 
 @pytest.fixture(scope="package")
@@ -15,20 +12,15 @@ def server():
         yield url
 
 
-def by_name(*more):
-    """The bundled recordings as `streamer describe` describes them in exact mode, by file name."""
-    return {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact", *more)}
-
-
 @pytest.fixture(scope="package")
 def wanted():
-    return by_name()
+    return described_by_name("exact")
 
 
 @pytest.fixture(scope="package")
 def measured():
     """As an English browser shows them, with measures."""
-    return by_name("--measures", "--language", "en")
+    return described_by_name("exact", "--measures", "--language", "en")
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

@@ -4,8 +4,7 @@ import base64
 import json
 
 import pytest
-from fake_session import talking
-from wire import ANSWER, COMMIT, session_update, text_of, validate
+from wire import ANSWER, COMMIT, session_update, talking, text_of, validate
 
 from streamer.extras.coach.network import FORM
 from streamer.net.realtime import session

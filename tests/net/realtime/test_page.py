@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
-from fake_session import opening
 from processes import PATIENCE_S
 from speech import SAMPLES, recording, speech, wav
-from wire import describe_files, running, serving, url_of
+from wire import describe_files, opening, running, serving, url_of
 
 from bench.proxy import Proxy
 from streamer.extras.coach.options import Baseline

@@ -17,7 +17,6 @@ import openai
 import pytest
 import soundfile
 import websockets
-from fake_session import opening
 from processes import EXIT_S, memory_mb, started
 from processes import until as wait_until
 from speech import SAMPLES, pcm, speech
@@ -28,6 +27,7 @@ from wire import (
     COMMIT,
     describe,
     http,
+    opening,
     running,
     serving,
     session_update,

@@ -7,11 +7,10 @@ import ssl
 from types import SimpleNamespace
 
 import pytest
-from fake_session import opening
 from websockets.datastructures import Headers
 from websockets.frames import Frame
 from websockets.utils import accept_key
-from wire import certificate, in_process, running
+from wire import certificate, in_process, opening, running
 
 from streamer.commands.serve import key_of, origins_of
 from streamer.config import ConfigError
