@@ -9,17 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 from processes import until
-from speech import (
-    SILENCE,
-    Between,
-    Passing,
-    feed_in_pieces,
-    pcm,
-    recording,
-    slots_free,
-    speech,
-    turn_of,
-)
+from speech import SILENCE, Between, Passing, feed_cut, pcm, recording, slots_free, speech, turn_of
 
 import streamer
 from bench.arms import models_of, opened
@@ -54,7 +44,7 @@ async def test_streamed_equals_described(options, tmp_path, mode, rates):
             wanted = await describer.describe(file)
             async with describer.session(sample_rate=rate) as session:
                 for seed in range(2):
-                    await feed_in_pieces(session, data, seed)
+                    await feed_cut(session, data, seed)
                     assert await session.commit() == seed
                     events = [event async for event in session]
                     got = events[-1]
@@ -73,7 +63,7 @@ async def test_voice_activity_makes_turns(options):
         streamer.Describer.open(mode="edge", **options) as describer,
         describer.session(vad=True) as session,
     ):
-        await feed_in_pieces(session, data, 1)
+        await feed_cut(session, data, 1)
         await session.end()
         events = [event async for event in session]
     kinds = [type(event).__name__ for event in events if not isinstance(event, streamer.TextDelta)]

@@ -123,7 +123,7 @@ async def turn_of(session, samples):
     return [event async for event in session]
 
 
-async def feed_in_pieces(session, data, seed):
+async def feed_cut(session, data, seed):
     """Bytes cut at random, odd ones too."""
     chance, at = random.Random(seed), 0
     while at < len(data):
