@@ -183,8 +183,7 @@ def test_intervals_beside_each_recording_become_rows(tmp_path):
     assert rows_of(out)[2:] == [yes, no]
 
 
-@pytest.fixture
-def waiting(tmp_path):
+def test_what_never_returns_holds_nothing_up(tmp_path):
     """`streamer describe` inside a library's call that never returns, here PyAV's."""
     begun = tmp_path / "begun"
     code = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(1000)\n"
@@ -192,13 +191,9 @@ def waiting(tmp_path):
     env = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     with started("describe", SAMPLES[0], "--mode", "edge", env=env) as process:
         wait_for(begun.exists)
-        yield process
-
-
-def test_what_never_returns_holds_nothing_up(waiting):
-    waiting.send_signal(signal.SIGINT)
-    assert waiting.wait(PATIENCE_S) == 130
-    assert waiting.stderr.read() == ""
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+        assert process.stderr.read() == ""
 
 
 @pytest.fixture(scope="module")
