@@ -23,7 +23,18 @@ from processes import PATIENCE_S, ended
 from processes import until as until_true
 from speech import RATE_HZ, SAMPLES, pcm, speech
 from websockets.asyncio.client import connect
-from wire import certificate, describe, http, serving, session_update, text_of, until, validate
+from wire import (
+    ANSWER,
+    COMMIT,
+    certificate,
+    describe,
+    http,
+    serving,
+    session_update,
+    text_of,
+    until,
+    validate,
+)
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import from_g711
@@ -183,7 +194,8 @@ async def test_measures_and_live_updates_come_where_they_are_asked_for(server):
         for kind in ("streamer.measures", "streamer.live_update"):  # while the turn goes on
             if kind not in {event["type"] for event in events}:
                 events += await until(ws, kind)
-        events += await describe(ws, data[160_000:])
+        for message in (data[160_000:], COMMIT, ANSWER):
+            await ws.send(message)
         events += await until(ws, "streamer.description")
     by_kind = {event["type"]: event for event in events}
     told, found = by_kind["streamer.live_update"], events[-1]["description"]
