@@ -50,6 +50,7 @@ from streamer.model.scheduler import SHORT_IDS, Steps, drive
 from streamer.model.thinker import Thinker, form_of
 
 BANNED = -math.inf
+LEAST_LOG_PROB = -1e4
 END_BIAS = np.float32(8.0)  # under a sentence end that comes early
 LOOP_TOP, LOOP_TEMPERATURE = 5, 0.8  # of a draw in place of a local loop
 Floats = NDArray[np.float32]
@@ -123,21 +124,21 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
     return np.sort(order[before < top_p * total])
 
 
-def signal_of(logits: Floats, token: int, scores: NDArray[Any] | None = None) -> Signal:
-    """The gate's numbers of an id chosen by `scores` [n], or by all of the raw `logits` [V]. Its
-    log_prob is of the raw softmax in any case: the confidence needs the model's own."""
-    below, total = _below_best(logits)
-    log_prob = float(below[token] - np.log(total))
-    if scores is not None:
-        below, total = _below_best(scores)
+def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:
+    """ln p of each of the `ids` in the raw softmax of its row of `logits` [R, V]: the confidence
+    needs the model's own. A row's sum has one order, whatever rows stand beside it."""
+    below = logits - logits.max(-1, keepdims=True)
+    found = below[np.arange(len(ids)), ids] - np.log(np.exp(below).sum(-1))
+    return np.maximum(found, LEAST_LOG_PROB).tolist()
+
+
+def entropy_of(scores: NDArray[Any]) -> float:
+    """The entropy in nats of the softmax of `scores` [n]."""
+    below = np.maximum(scores - scores.max(), LEAST_LOG_PROB)  # 0 * -inf is not a number
+    weights = np.exp(below)
+    total = weights.sum()
     # ln Z - sum(w x) / Z; the last digit may say -1e-8
-    return Signal(max(0.0, float(np.log(total) - (np.exp(below) * below).sum() / total)), log_prob)
-
-
-def _below_best(scores: NDArray[Any]) -> tuple[NDArray[Any], Any]:
-    """Scores less the largest [n], and the sum of their exponentials."""
-    below = np.maximum(scores - scores.max(), -1e4)  # 0 * -inf is not a number
-    return below, np.exp(below).sum()
+    return max(0.0, float(np.log(total) - (weights * below).sum() / total))
 
 
 @dataclass
@@ -222,33 +223,36 @@ class Decoder:
         form, begin = self.form, len(answer) - k
         state = None if form is None else form.after(answer[:begin])
         ids: list[int] = []
-        signals: list[Signal] = []
+        entropies: list[float] = []
         for row in range(k + 1):
-            token, signal = self._choose(logits[row], answer[: begin + row], state)
+            token, entropy = self._choose(logits[row], answer[: begin + row], state)
             ids.append(token)
-            signals.append(signal)
+            entropies.append(entropy)
             if row == k or token != answer[begin + row]:
                 break
             state = None if form is None or state is None else form.step(state, token)
-        return ids + ids[-1:] * (k + 1 - len(ids)), signals
+        signals = map(Signal, entropies, log_probs_of(logits[: len(ids)], ids))
+        return ids + ids[-1:] * (k + 1 - len(ids)), [*signals]
 
     def _choose(
         self, logits: Floats, answer: Sequence[int], state: State | None
-    ) -> tuple[int, Signal]:
-        """The id after `answer` from one row of raw `logits` [V].
+    ) -> tuple[int, float]:
+        """The id after `answer` from one row of raw `logits` [V], and the entropy.
 
         In a form the entropy is that of the allowed ids' scores: the measures decide most levels,
         so that of the raw softmax matters little.
         """
         if self.form is None or state is None:
             token = choose(logits, answer, self.vocabulary, self.rules, self.sampling)
-            return token, signal_of(logits, token)
+            return token, entropy_of(logits)
         allowed = self.form.allowed(state)
+        if len(allowed) == 1:
+            return int(allowed[0]), 0.0
         scores = logits[allowed].astype(np.float64)
         if (biases := self.form.biases(state)) is not None:
             scores += biases
         token = draw(allowed, scores, len(answer), self.sampling)
-        return token, signal_of(logits, token, scores)
+        return token, entropy_of(scores)
 
 
 @dataclass
@@ -285,7 +289,7 @@ class GenerateDrafter:
         new = out.sequences[0, ids.shape[1] :].tolist()
         sequence.extend(new)
         logits = torch.cat(out.logits)[: len(new)].float().numpy()
-        return new, [signal_of(row, token) for row, token in zip(logits, new, strict=True)]
+        return new, [*map(Signal, map(entropy_of, logits), log_probs_of(logits, new))]
         yield
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.special import entr, log_softmax
 from speech import recording
 
-from streamer.core.decoding.plan import accept
+from streamer.core.decoding.plan import Signal, accept
 from streamer.core.rules.settings import Rules, Sampling, constrain, stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.decoding import Decoder, choose, ruled, signal_of
+from streamer.model.decoding import Decoder, choose, entropy_of, log_probs_of, ruled
 from streamer.model.listener import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import form_of, load
@@ -79,16 +79,16 @@ def test_signals_come_from_the_raw_softmax(seed, rows, scale):
     logits = logits_of(seed, rows) * scale
     log_p = log_softmax(logits.astype(float), -1)
     p = np.exp(log_p)
+    ids = [(seed + 5 * row) % V for row in range(rows)]
+    wanted = log_p[np.arange(rows), ids]
+    assert log_probs_of(logits, ids) == pytest.approx(wanted, rel=1e-5, abs=2e-5)
     for row in range(rows):
-        token = (seed + 5 * row) % V
-        signal = signal_of(logits[row], token)
-        assert signal.entropy == pytest.approx(float(entr(p[row]).sum()), abs=2e-5)
-        assert signal.log_prob == pytest.approx(float(log_p[row, token]), rel=1e-5, abs=2e-5)
+        assert entropy_of(logits[row]) == pytest.approx(float(entr(p[row]).sum()), abs=2e-5)
 
 
 def readable(vocabulary, rules, said, logits, sampling):
     token = choose(logits, said, vocabulary, rules, sampling)
-    return token, signal_of(logits, token)
+    return token, Signal(entropy_of(logits), *log_probs_of(logits[None], [token]))
 
 
 @settings(max_examples=60)
@@ -131,7 +131,7 @@ def form_signal(row, form, answer, token):
     scores = row[form.allowed(state)].astype(float)
     if form.biases(state) is not None:
         scores = scores + form.biases(state)
-    log_prob = signal_of(row, token).log_prob
+    (log_prob,) = log_probs_of(row[None], [token])
     if len(scores) == 1:
         return 0, log_prob
     chances = np.exp(scores - np.logaddexp.reduce(scores))

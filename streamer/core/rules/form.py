@@ -15,7 +15,7 @@ change a sentence of the form.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -114,7 +114,8 @@ class SentenceForm:
         # The tables, which weighted forms share.
         self._move = lru_cache(MAX_MOVES)(self._make)
         self.allowed = lru_cache(MAX_ROWS)(self._allowed)
-        self.open_phrases = lru_cache(MAX_ROWS)(self._open_phrases)
+        self._rests = lru_cache(MAX_ROWS)(self._missing)
+        self._reach = lru_cache(MAX_ROWS)(self._reachable)
         self._weigh({})
 
     def weighted(self, weights: LevelWeights) -> SentenceForm:
@@ -122,15 +123,8 @@ class SentenceForm:
 
         Weights of an attribute that has another number of levels here are ignored.
         """
-        weight_of: dict[str, int] = {}
-        for name, levels in self._named.items():
-            if len(weights.get(name, ())) != len(levels):
-                continue
-            for level, weight in zip(levels, weights[name], strict=True):
-                if weight:
-                    weight_of |= dict.fromkeys(level["phrases"], weight)
         found = copy.copy(self)
-        found._weigh(weight_of)
+        found._weigh(weights)
         return found
 
     def is_whole(self, text: str) -> bool:
@@ -156,7 +150,7 @@ class SentenceForm:
         """All ids that keep the form there, ascending [n] int64; at least one."""
         likely: Collection[int] = self._vocabulary.eos
         if not state.is_over:  # an id is the beginning of a missing text, or it holds a mark
-            rests = {rest for _, rest in self._rests(state)}
+            rests = self._rests(state)
             begun = {rest[:n] for rest in rests for n in range(1, len(rest) + 1)}
             likely = self._past_marks.union(*(self._ids_of.get(text, ()) for text in begun))
         kept = [token for token in likely if self._move(state, token) is not None]
@@ -180,18 +174,14 @@ class SentenceForm:
         level, of the first attribute that the clause can still name. None: no telling."""
         if len(allowed := self.allowed(state)) == 1:
             return int(allowed[0])
-        rests = dict(reversed([*self._rests(state)]))  # of equal phrases the first opening
-        for place, phrase in enumerate(self._likely):
-            if phrase in rests:
-                is_last = state.said | 1 << place == self._whole
-                rest = rests[phrase] + (self._marks.end if is_last else self._marks.comma)
-                spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))
-                return next((ids[0] for ids in spelled if ids), None)
+        for place, likely in enumerate(self._likely):
+            for rest, phrase in self._rests(state).items():  # the first opening comes first
+                if phrase == likely:
+                    is_last = state.said | 1 << place == self._whole
+                    rest += self._marks.end if is_last else self._marks.comma
+                    spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))
+                    return next((ids[0] for ids in spelled if ids), None)
         return None
-
-    def _open_phrases(self, state: State) -> frozenset[str]:
-        """The phrases that the last clause can still become."""
-        return frozenset(phrase for phrase, rest in self._rests(state) if self._spells(rest))
 
     def biases(self, state: State) -> NDArray[np.float64] | None:
         """Biases of the logits of `allowed(state)` [n]; None: none.
@@ -201,42 +191,57 @@ class SentenceForm:
         the biases of a phrase add up to its level's weight, however it is spelled, and flat
         weights are no bias. All numbers are multiples of 1/32: exact, and the same on both sides.
         """
-        if not self._weight_of:
+        if not self._weights.any():
             return None
-        after = []
-        for token in self.allowed(state).tolist():
-            move = self._move(state, token)
+        whole, is_open = self._reach(state)
+        best = np.where(is_open, self._weights, -np.inf).max(1)
+        return (whole @ self._weights + best[:-1] - best[-1]) / UNITS_PER_NAT
+
+    def _reachable(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """How often each allowed id completes each level [n, levels + 1], and whether the clause
+        after it can still become it [n + 1, levels + 1]; the last row is of the clause before it,
+        the last column of no level."""
+        moves = [self._move(state, token) for token in self.allowed(state).tolist()]
+        size = len(self._weights)
+        whole, is_open = np.zeros((len(moves), size)), np.zeros((len(moves) + 1, size), bool)
+        for i, move in enumerate([*moves, Move(state)]):
             assert move is not None, "the ids are allowed"
-            whole = sum(self._weight_of.get(phrase, 0) for phrase in move.phrases)
-            after.append(whole + self._best_of(self.open_phrases(move.state)))
-        best = self._best_of(self.open_phrases(state))
-        return (np.array(after, np.float64) - best) / UNITS_PER_NAT
+            for phrase in move.phrases:
+                whole[i, self._level_of[phrase]] += 1
+            is_open[i, [self._level_of[of] for of in self._rests(move.state).values()] or -1] = True
+        return whole, is_open
 
-    def _weigh(self, weight_of: dict[str, int]) -> None:
-        self._weight_of = weight_of  # of each phrase whose weight is not 0
-        firsts = ([level["phrases"][0] for level in levels] for levels in self._named.values())
-        # the first phrase of each attribute's best level
-        self._likely = [max(each, key=lambda phrase: weight_of.get(phrase, 0)) for each in firsts]
+    def _weigh(self, weights: LevelWeights) -> None:
+        flat: list[int] = []
+        self._level_of: dict[str, int] = {}  # of each phrase the place in `_weights`
+        self._likely: list[str] = []  # the first phrase of each attribute's best level
+        for name, levels in self._named.items():
+            own = weights.get(name, ())
+            own = own if len(own) == len(levels) else (0,) * len(levels)
+            for place, level in enumerate(levels, len(flat)):
+                self._level_of |= dict.fromkeys(level["phrases"], place)
+            self._likely.append(levels[own.index(max(own))]["phrases"][0])
+            flat += own
+        self._weights = np.array([*flat, 0], np.float64)
 
-    def _best_of(self, phrases: frozenset[str]) -> int:
-        """The best weight of some phrases; 0 where there is none."""
-        return max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
-
-    def _rests(self, state: State) -> Iterator[tuple[str, str]]:
-        """The phrases that the clause can still become, each with the text that is missing."""
+    def _missing(self, state: State) -> Mapping[str, str]:
+        """What the clause lacks to become a phrase, in each way that can be spelled; and the
+        phrase."""
         if state.is_over:
-            return
-        clause = state.clause
-        for text, (phrase, bit) in (self._later if state.said else self._first).items():
-            if not bit & state.said and text.startswith(clause):
-                yield phrase, text[len(clause) :]
+            return {}
+        n = len(state.clause)
+        return {
+            text[n:]: phrase
+            for text, (phrase, bit) in (self._later if state.said else self._first).items()
+            if not bit & state.said and text.startswith(state.clause) and self._spells(text[n:])
+        }
 
     def _make(self, state: State, token: int) -> Move | None:
         if token in self._vocabulary.eos:
             return Move(state) if state.is_over else None
         piece = self._vocabulary.texts[token]
         move = self._go(state, piece) if piece else None
-        is_dead = move is not None and not move.state.is_over and not self.open_phrases(move.state)
+        is_dead = move is not None and not move.state.is_over and not self._rests(move.state)
         return None if is_dead else move
 
     def _go(self, state: State, piece: str) -> Move | None:
