@@ -252,7 +252,7 @@ def _last_spoken(parts: Sequence[Description]) -> Description:
 
 
 def turn_warning(
-    counts: Counts, mode: str, speech_s: float, verifier: str, trouble: str, faults: Sequence[str]
+    counts: Counts, mode: str, speech_s: float, cloud: Any, faults: Sequence[str]
 ) -> str | None:
     """One line about a turn that is too short, has faults or blocks without a verdict, or None."""
     found = [*faults]
@@ -261,7 +261,7 @@ def turn_warning(
     if n := counts.blocks_unverified:
         wanted = " that the gate wanted verified" if mode == "gated" else ""
         blocks = f"{n} block{'s' * (n > 1)}{wanted} went unverified"
-        found.append(f"{verifier} gave no verdict ({trouble}): {blocks}")
+        found.append(f"{cloud.name} gave no verdict ({cloud.trouble}): {blocks}")
     return "; ".join(found) or None
 
 

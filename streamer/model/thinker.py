@@ -175,7 +175,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
         return form
 
     key = ("form", card.language, card.phrases, *said)
-    found: SentenceForm = thinker.vocabulary.cached(key, make)
+    found = thinker.vocabulary.cached(key, make)
     return found.weighted(weights) if found.can_be_said else None
 
 

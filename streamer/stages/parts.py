@@ -139,7 +139,6 @@ class Parts:
         elif measures is not None:
             faults += measures.faults_in("en")
             speech_s = min(audio_s, measures.speech_s)
-        name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
         return Description(
             file=f"turn {closed.turn}",
             text=text,
@@ -150,7 +149,7 @@ class Parts:
             attributes=parse(text, self.phrases),
             ttft_ms=ttft_ms,
             ttft_from_speech_ms=from_speech_ms,
-            warning=turn_warning(counts, self.plan.mode, speech_s, name, trouble, faults),
+            warning=turn_warning(counts, self.plan.mode, speech_s, self.cloud, faults),
             turn=closed.turn,
             measures=None if closed.curves is None else measures,
             confidence=confidence,

@@ -85,9 +85,7 @@ class SentenceForm:
         self._marks = marks
         self._named = {n: levels for n, levels in phrases.items() if not said or n in said}
         self._whole = (1 << len(self._named)) - 1
-        ids_of: Mapping[str, list[int]] = vocabulary.cached(
-            "ids by text", lambda: _ids_by_text(vocabulary)
-        )
+        ids_of = vocabulary.cached("ids by text", lambda: _ids_by_text(vocabulary))
 
         @cache  # bounded: the texts are phrases and their ends
         def spells(text: str) -> bool:

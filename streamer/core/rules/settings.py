@@ -173,8 +173,7 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
         return _array(early), _array(commas), _array(lowered)
 
     state = ("marks", gaps, rules.clean, counts, is_letter(text[-1:]), is_early)
-    found: tuple[Ids, Ids, Ids] = vocabulary.cached(state, make)
-    return found
+    return vocabulary.cached(state, make)
 
 
 def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
@@ -188,10 +187,9 @@ def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
     if not any(role.startswith(begun) for role in ROLES if role != begun):
         return ()
     bodies = enumerate(vocabulary.texts)
-    found: Sequence[int] = vocabulary.cached(
+    return vocabulary.cached(
         ("role", begun), lambda: [i for i, body in bodies if body and _ROLE.match(begun + body)]
     )
-    return found
 
 
 def _repeated(vocabulary: Vocabulary, text: str) -> Iterable[int]:
@@ -208,7 +206,7 @@ def _repeated(vocabulary: Vocabulary, text: str) -> Iterable[int]:
                 found.setdefault(first_word(body) or body[0], []).append(i)
         return found
 
-    starts: dict[str, list[int]] = vocabulary.cached("starts", make)
+    starts = vocabulary.cached("starts", make)
     again: list[int] = []
     if word := last_word(text):
         # as it would follow itself

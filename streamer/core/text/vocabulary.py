@@ -17,11 +17,12 @@ import codecs
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 COMMA_LIKE = frozenset("，、：:；;,")
 SENTENCE_ENDS = frozenset("。.！？!?")
 PUNCTUATION = COMMA_LIKE | SENTENCE_ENDS
@@ -122,10 +123,10 @@ class Vocabulary:
         """The ids' text: an incomplete character is left out, U+FFFD is never shown."""
         return self.bytes_of(ids).decode(errors="ignore").replace(REPLACEMENT, "")
 
-    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of `make`, made once per key: id sets that rules look up repeatedly. At most
         MAX_CACHED are kept. It must not be None. Threads of several models may call this."""
-        found = self._cache.get(key)
+        found: T | None = self._cache.get(key)
         if found is None:
             found = make()
             if len(self._cache) >= MAX_CACHED:
