@@ -335,7 +335,7 @@ class BackgroundSession:
     def feed(self, pcm: bytes, sample_rate: int) -> bool:
         """Take a frame of PCM16 mono; another rate than the first frame's is converted. False: it
         was left out, since 1,000 frames wait or `run` has ended. Raises TypeError and ValueError
-        for what is no such frame."""
+        for other data."""
         pcm = memoryview(pcm).tobytes()  # it may be an array, too
         if len(pcm) % 2:
             raise ValueError(f"{len(pcm)} bytes are no PCM16: each sample has two")

@@ -184,7 +184,7 @@ class AudioFile(Audio):
                 yield frame
 
     def _judge(self, heard_s: float) -> None:
-        """Says what is missing or not heard, after the last block. FFmpeg tells neither."""
+        """Warn of missing or unheard sound, after the last block. FFmpeg reports neither."""
         container, fd = self._container.format.name, self._handle.fileno()
         size, share, told = os.fstat(fd).st_size, 1.0, None
         of_s = self.duration_s if container in TELLING else 0.0

@@ -71,9 +71,8 @@ class Audio(AbstractContextManager["Audio", None]):
         """Blocks [n, channels] float32, full scale 1.0. Raises AudioError where none can be had."""
 
     def _in_range(self, block: Block, num_before: int) -> Block:
-        """A block of floats with what is a little over full scale clipped. Raises AudioError far
-        beyond it: there the samples are integers, and the models would describe noise. The chunker
-        refuses NaN and infinity."""
+        """A block of floats, clipped at full scale. Raises AudioError far beyond it: such samples
+        are integers, and the models would describe noise. The chunker refuses NaN and infinity."""
         peak = float(max(block.max(), -block.min()))
         if not ROUNDING < peak < np.inf:
             return block

@@ -158,13 +158,13 @@ class Timeline:
         }
 
 
-# Of a call, in which each channel is one speaker. A stretch of talk is speech whose pauses are
-# shorter than MERGE_STEPS: after a longer one the floor is free (Heldner and Edlund, "Pauses, gaps
+# For a call, where each channel is one speaker. A stretch of talk is speech with pauses shorter
+# than MERGE_STEPS: after a longer pause anybody may speak (Heldner and Edlund, "Pauses, gaps
 # and overlaps in conversations", J. Phonetics 38, 2010, for the terms). A step has 10 ms.
 MERGE_STEPS = 70
-DEAD_STEPS = 200  # nobody speaks for so long
-BACKCHANNEL_STEPS = 100  # shorter talk during another's ("yes", "mhm") interrupts nobody
-Span = tuple[float, float, str]  # begin and end in s, and what it is
+DEAD_STEPS = 200  # a silence of all speakers of this length or more is dead air
+BACKCHANNEL_STEPS = 100  # shorter talk during another's ("yes", "mhm") is no interruption
+Span = tuple[float, float, str]  # begin and end in s, and its label
 
 
 @dataclass(frozen=True)

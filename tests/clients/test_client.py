@@ -307,7 +307,9 @@ async def test_listen_shows_gauges_on_a_terminal_in_the_sentences_language(liste
     os.close(follower)
     seen = b""
     while not all(word.encode() in seen for word in ("语速", "音节/秒", "■")):
-        seen += await asyncio.wait_for(asyncio.to_thread(os.read, leader, 4_096), PATIENCE_S)
+        piece = await asyncio.wait_for(asyncio.to_thread(os.read, leader, 4_096), PATIENCE_S)
+        assert piece, seen
+        seen += piece
     os.close(leader)
 
 

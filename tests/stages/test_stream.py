@@ -164,12 +164,14 @@ async def test_unheard_audio_is_pushed_back_not_kept(tiny_pair):
 async def test_several_tasks_may_wait_to_feed():
     parts = toy_parts(Decoding(Plan("edge"), Sampling()), None)
     with anyio.fail_after(30):
-        async with (
-            open_stream(parts, SessionOptions()) as stream,
-            anyio.create_task_group() as group,
-        ):
-            for _ in range(3):
-                group.start_soon(stream.feed, bytes(2 * RATE_HZ * 6))
+        async with open_stream(parts, SessionOptions()) as stream:
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(stream.feed, bytes(2 * RATE_HZ * 6))
+            await stream.commit()
+            await stream.end()
+            found = [event async for event in stream.events() if isinstance(event, Description)]
+    assert [round(one.audio_s) for one in found] == [18]
 
 
 async def test_a_caller_that_is_cancelled_with_the_session_hears_of_that_alone():

@@ -257,14 +257,14 @@ class Mixer:
 TELEPHONE_HZ = 8_000
 HOP_SAMPLES = 160
 FRAME_SAMPLES = 2 * HOP_SAMPLES
-FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in bands of 400
-# What is guessed: from 3,700 Hz on, where the resampler's slope begins.
+FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # the known bands: 100 to 3,700 Hz, 400 each
+# Bounds of the guessed bands. They begin at 3,700 Hz, with the slope of the resampler.
 HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]
 SQUARE_DB = np.float32(10)  # unit of the squares, dB
-FRAME_KEPT = 0.99  # of a frame's weight, one frame later: what is past counts for a second
+FRAME_KEPT = 0.99  # of a frame's weight, one frame later: the past second counts
 # The mean of dB lies under the dB of the mean. 6 dB more changes the fewest levels of people.
 MORE_DB = np.float32(6.0)
-# Further under what is past a frame counts as no softer: after speech the guess would swell.
+# A frame counts as this far under the past at most. Else the guess would swell after speech.
 LEAST_SINCE_DB = np.float32(-15.0)
 LEAST_POWER = np.float32(1e-9)
 # A bin's mean power, where white noise at full scale has 22: under -107 dBFS nothing is known.

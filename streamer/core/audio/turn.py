@@ -29,17 +29,17 @@ OVER_ROOM = 6  # 8 dB, in energy
 BEFORE_SAMPLES = RUMBLE_SAMPLES + 2 * SOUND_SAMPLES - 2  # that a sample's level is judged by
 # This loud it is a sound in any room: of somebody who speaks over loud music nothing is cut.
 LOUD_DBFS = -35.0
-# The room is the quietest stretch so far that is steady: within 3 dB of the one before it. Noise
-# that sets in after digital silence, as where a microphone is opened, is steady a little later.
+# The level of the room is that of the quietest steady stretch so far. Steady means within 3 dB of
+# the stretch before it: noise that starts after digital silence becomes steady a little later.
 STEADY = 2  # in energy
 # Heard before the first sound is known as one, and after the last: speech rises and fades. Where
 # the turn itself has no more, silence stands for it: so the first sound has its place in a frame.
 LEAD_SAMPLES = SAMPLE_RATE_HZ // 10
 TAIL_SAMPLES = SAMPLE_RATE_HZ // 10
-# What is heard begins a whole number of steps before the loudest sample of the first half second.
-# A step is 16 frames of log-mel and 5 of voice activity. So noise around a sound, which moves its
-# begin by some samples, moves no frame: with pink noise of -60 dBFS for 5 s before 897 recordings
-# of people, .04 of seven levels change (2026-11).
+# Hearing begins a whole number of steps before the loudest sample of the first half second. A step
+# is 16 frames of log-mel and 5 of voice activity. Noise around a sound moves its begin by some
+# samples; the frames stay in place. With 5 s of pink noise at -60 dBFS before 897 recordings of
+# people, .04 of seven levels change (2026-11).
 LANDMARK_SAMPLES = SAMPLE_RATE_HZ // 2
 STEP_SAMPLES = 2560
 # This much more is measured at each end, silence where the turn has none: the noise around speech.
@@ -98,15 +98,15 @@ class Recent(Growing):
 
 
 class Trim:
-    """`push` a turn's samples, multiples of 1 / 32768, cut anywhere. What it returns, joined, does
-    not depend on the cut. Bounded: it holds 3 s, or the pause that goes on."""
+    """`push` a turn's samples, multiples of 1 / 32768, in pieces of any size. The pieces that it
+    returns, joined, are the same for each cut. It holds at most 3 s, or the current pause."""
 
     def __init__(self) -> None:
         # The turn's sample where the span begins, below 0 where silence stands for the lead; None
         # before any sound. And the one after the last that is heard, as far as it is known.
         self.span_begin: int | None = None
         self._end = 0
-        self._span_end = 0  # of what is given of the span
+        self._span_end = 0  # end of the part of the span that was returned
         self._turn = Recent()
         self._first: int | None = None  # the turn's sample where the first sound begins
         self._ends = np.zeros(0, np.int64)  # where sounds ended that are not given yet

@@ -107,7 +107,7 @@ class Growing:
 
     @property
     def values(self) -> NDArray[Any]:
-        """What is appended later does not change it."""
+        """All values so far, in an array that later appends leave alone."""
         if len(self._pieces) > 1:
             self._pieces = [np.concatenate(self._pieces)]
         return self._pieces[0]
@@ -284,5 +284,5 @@ class Frames(NamedTuple):
             return None
         quietest = NOISE_OVER_QUIETEST * float(np.percentile(self.power[spoken], 5))
         noise_power = min(float(np.median(noise)), quietest) + 1e-12
-        least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
+        least = LEAST_SNR * noise_power  # frames no louder than the noise would be -100 dB or less
         return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)

@@ -20,7 +20,7 @@ MIN_SNR_DB = 10.0
 MAX_CLIPPED = 0.002  # share of the samples
 MIN_SPEECH_S = 1.5
 FULL_SCALE = 0.999
-# Where dips between syllables are less deep, and no noise of the pauses fills them, others speak.
+# Shallower dips between syllables mean that others speak, unless noise in the pauses explains them.
 CROWD_DB = 24.0
 # A recording whose `crowd_db` is over this gets a warning. It warns of 2 to 5 % of people's
 # recordings, of 61 % with babble 10 dB under the voice, and of 17 % in rooms (2026-11).

@@ -223,7 +223,7 @@ class SentenceForm:
         self._weights = np.array([*flat, 0], np.float64)
 
     def _missing(self, state: State) -> Mapping[str, str]:
-        """What the clause lacks to become a phrase, in each way that can be spelled; and the
+        """The texts that complete the clause to a phrase and that ids can spell, each with its
         phrase."""
         if state.is_over:
             return {}

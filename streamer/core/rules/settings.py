@@ -223,7 +223,7 @@ def _array(ids: Iterable[int]) -> Ids:
 
 
 # Values of a description's `stop_reason`; the first four are found here, the others by callers.
-STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled", "error")
+STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled")
 NOT_SHOWN = ("eos", "loop")  # the id that causes one of these does not belong to the answer
 
 

@@ -338,5 +338,5 @@ def _built(
 ) -> Vocabulary:
     """The latest two are kept for the process's life: an edge and its cloud have one tokenizer, and
     to take it apart is half of what loading the embedded pair costs (0.05 of 0.1 s each, 2026-11).
-    So what is cached in one is no single model's."""
+    So an entry of its cache belongs to both models."""
     return Vocabulary(found, special, eos, size)

@@ -85,7 +85,7 @@ class ServedTurn:
 
     @property
     def lag_s(self) -> float:
-        """Seconds that the audio in hand takes to be heard, so far."""
+        """Seconds since the current piece of audio went to the model."""
         since = self._hearing_since
         return 0.0 if since is None else anyio.current_time() - since
 

@@ -238,7 +238,7 @@ class Connection:
         self._journal.attach(False)  # wakes a reader that waits for room, to notice the end
 
     async def _acknowledge(self) -> None:
-        """Say what was taken, twice a second, to a client that asked for that."""
+        """Acknowledge received audio twice a second, to a client that asked for that."""
         told = self._session.taken
         while True:
             await anyio.sleep(ACK_EVERY_S)
