@@ -192,8 +192,9 @@ class Turn:
             if self.cloud is not None:
                 both.start_soon(quietly, self.cloud.hear, heard)
             if steps is not None:
-                if self._update is not None:
+                if self._update is not None:  # the next one need not wait for its thread
                     self._update.cancel()
+                    self._update = None
                 async with self._on_edge:
                     await self._parts.edge.submit(steps)
         if heard.provisional is not None and self.edge is not None and self._update is None:
@@ -226,7 +227,8 @@ class Turn:
                 ids = tuple(await parts.edge.submit(steps))
             text, heard_s = parts.vocabulary.text_of(ids), heard.num_taken / SAMPLE_RATE_HZ
             await send(self._shared.out, LiveUpdate(self.number, text, ids, heard_s))
-        self._update = None
+        if self._update is scope:
+            self._update = None
 
     async def _answer(self) -> None:
         async with anyio.create_task_group() as group:
