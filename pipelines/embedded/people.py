@@ -19,7 +19,7 @@ from pipelines.embedded.labels import PAUSE_FRAMES, f0_track, frame_power, speec
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.recordings import Clip, clips, decoded, missing, noises, table
 from pipelines.embedded.speak import SAMPLE_RATE
-from pipelines.embedded.syllables import HAN, count, counted
+from pipelines.embedded.syllables import COUNTED, HAN, count
 from pipelines.embedded.synthesis import GAP_S, SEED, Shard, left_out, resynthesise, write_missing
 from streamer.core.measures.frames import runs
 
@@ -52,7 +52,7 @@ def sessions(clones: Path) -> list[list[Clip]]:
     size = CLIPS_PER_SESSION
     chunks = [of[i : i + size] for of in by_speaker.values() for i in range(0, len(of), size)]
     rng = random.Random(SEED)
-    kept = [c for c in chunks if counted(c[0].said.language) or rng.random() < UNCOUNTED]
+    kept = [c for c in chunks if c[0].said.language in COUNTED or rng.random() < UNCOUNTED]
     return sorted(kept, key=lambda chunk: rng.random() * FIRST[group(chunk[0].said.language)])
 
 

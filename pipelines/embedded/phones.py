@@ -42,13 +42,11 @@ def phones(text: str, language: str) -> list[int]:
     if not number:
         return []
     if language in OPEN:
-        names = _of_letters(text.lower())
-    elif language in HAN[:2]:
-        names = _of_ipa(transcribed(text, "cmn-latn-pinyin"))
-    elif language in VOICES:
-        names = _of_ipa(transcribed(text.lower(), VOICES[language]))
-    else:
+        names = _of_letters(transcribed(text, language))
+    elif language in HAN[2:]:
         return []
+    else:
+        names = _of_ipa(transcribed(text.lower(), VOICES.get(language, "cmn-latn-pinyin")))
     found = [CLASSES.index(name) for name in names]
     return found if sum(index <= NUM_NUCLEI for index in found) == number else []
 
@@ -77,7 +75,7 @@ def _of_ipa(ipa: str) -> list[str]:
 
 def _tied(first: str, second: str) -> str:
     if second in NUCLEI:
-        return "diphthong" if first in NUCLEI else second
+        return "diphthong" if first in NUCLEI and first != second else second
     if first in NUCLEI:
         return first
     return "ts" if first in "pb" and second in ("s", "z", "f") else first
