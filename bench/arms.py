@@ -15,7 +15,7 @@ import anyio
 import numpy as np
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from streamer.assembly.models import Models, background, open_parts, patient
+from streamer.assembly import Models, background, open_parts, patient
 from streamer.config import Config
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.plan import Plan, Preset

@@ -29,7 +29,7 @@ from bench.clips import Clip, held_out
 from bench.common import lines, median, options_of, panels, progress, saved, table_of, write
 from bench.processes import BadLink, linked, metric
 from streamer import Description
-from streamer.assembly.models import patient
+from streamer.assembly import patient
 from streamer.describer import describe_recording
 
 EDGE, CLOUD, PLAIN = "edge only", "cloud only", "plain speculation"

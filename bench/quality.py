@@ -22,7 +22,7 @@ from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, options_of, progress, rightness, table_of, write
 from bench.sentence_quality import measure
 from streamer import Description
-from streamer.assembly.models import Models
+from streamer.assembly import Models
 from streamer.core.rules.settings import Rules
 
 Row = dict[str, Any]

@@ -19,7 +19,7 @@ import anyio.to_thread
 import numpy as np
 from anyio.abc import TaskGroup
 
-from streamer.assembly.models import Models, PromiseWarning, background, open_parts, patient, saying
+from streamer.assembly import Models, PromiseWarning, background, open_parts, patient, saying
 from streamer.audio.file import Audio, Source, chunks_of, open_audio
 from streamer.config import Config, Options
 from streamer.core.attributes import names_of

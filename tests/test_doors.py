@@ -133,7 +133,7 @@ def test_one_thread_reads_a_small_model():
     """On torch: four that wait for each other cost a second at every start."""
     code = """import torch
 from streamer.config import Config
-from streamer.assembly.models import Models
+from streamer.assembly import Models
 torch.set_num_threads(3)
 Models(Config(engine="int8", mode="edge")).load()
 print(torch.get_num_threads())"""

@@ -20,7 +20,7 @@ from speech import RATE_HZ, recording, speech, turn_of, whispered
 import streamer
 from pipelines.embedded.export import card
 from streamer import Describer, LiveUpdate
-from streamer.assembly.models import PromiseWarning
+from streamer.assembly import PromiseWarning
 from streamer.audio.file import chunks_of, open_audio
 from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence, parse
 from streamer.core.measures.levels import level_chances, levels_of, opinion_of

@@ -209,7 +209,7 @@ def room_boxes() -> list[str]:
             "top",
             "top",
             "cli, config, describer, programs, intervals, timeline;",
-            "audio/, assembly/, commands/, extras/",
+            "audio/, assembly.py, commands/, extras/",
         ),
         box((720, 226, 310, 92), "net", "net", "websockets: service/, realtime/, link/, page/"),
         box(

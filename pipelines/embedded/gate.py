@@ -19,7 +19,7 @@ import numpy as np
 import soundfile
 from tqdm import tqdm
 
-from streamer.assembly.models import Models
+from streamer.assembly import Models
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import at

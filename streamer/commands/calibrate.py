@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamer.assembly.models import Models
+from streamer.assembly import Models
 from streamer.audio.file import AudioError, chunks_of, open_audio
 from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import Failed, fail, put, recordings_of

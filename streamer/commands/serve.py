@@ -17,8 +17,7 @@ import anyio
 import anyio.to_thread
 
 from streamer import __version__
-from streamer.assembly.link import ModelJudge
-from streamer.assembly.models import thread_of
+from streamer.assembly import ModelJudge, thread_of
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import Failed, drop_stdout, loading, opened, put
 from streamer.config import Config, ConfigError

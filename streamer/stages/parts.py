@@ -50,14 +50,14 @@ Model = Any  # a Batcher: `submit` steps, `listen` to a turn
 Hearing = Any  # model/audio/turns.py's TurnCutter: on a worker thread, one call at a time
 Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
 Drafter = Any  # model/decoding.py: one turn's draft
-Judge = Any  # assembly/link.py's ModelJudge: one turn of an edge elsewhere, one call at a time
+Judge = Any  # assembly.py's ModelJudge: one turn of an edge elsewhere, one call at a time
 Cloud = Any  # LocalCloud, or net/link/client.py's RemoteCloud
 Target = Any  # one turn there: LocalTarget, or net/link/target.py's RemoteTarget
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The models, for one stream: assembly/models.py makes it.
+    """The models, for one stream: assembly.py makes it.
 
     edge: None in mode cloud. cloud: None where turns are not verified. suffix: ids after the audio.
     cut, drafts, updates: make a TurnCutter, the drafter of a turn that is over, and steps that

@@ -15,7 +15,7 @@ from processes import describe, run_here
 from speech import SAMPLES
 
 from streamer import Config, Describer
-from streamer.assembly.models import Models, PromiseWarning
+from streamer.assembly import Models, PromiseWarning
 from streamer.commands.calibrate import hear_clip
 from streamer.core.calibration import losses_of
 from streamer.model.checkpoint.card import read_card

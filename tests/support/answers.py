@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 import torch
 
-from streamer.assembly.models import Models, open_parts, patient
+from streamer.assembly import Models, open_parts, patient
 from streamer.config import Config
 from streamer.core.audio.pcm import on_grid
 from streamer.core.description import Description

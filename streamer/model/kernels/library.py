@@ -1,7 +1,8 @@
 """The compiled kernels of this machine: found on disk, or compiled there once.
 
 `kernel` gives a function of machine code. Loading it takes LLVM alone: numba, which compiles it,
-would cost a start 0.5 s of CPU time and 80 MB, so it runs in a process of its own (build.py).
+would cost a start 0.5 s of CPU time and 80 MB, so `write_kernels` runs in a process of its own. The
+function takes two tables: each array's address, and the sizes of all.
 
 Another user who can write the files runs code as this one. So they lie in `streamer/kernels` of
 `$NUMBA_CACHE_DIR` or else `$XDG_CACHE_HOME` (`~/.cache`), with mode 700, and are used only where no
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import functools
 import hashlib
+import importlib
 import os
 import shutil
 import stat
@@ -40,6 +43,9 @@ BLOCK = 128
 NUM_CANDIDATES = 4  # F0s of a frame: with 3 medians agree less with Praat's, with 8 no more
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
+ENTRY = "streamer_entry"  # the same before it is compiled
+COMPILE = f"import sys; from {__name__} import write_kernels; write_kernels(*sys.argv[1:])"
+OUTSIDE = {"sqrtf", "log2", "log2f", "memset", "memcpy"}  # of C's library, which kernels may call
 _ANY = ctypes.c_char * 0  # gives an address four times as fast as NumPy
 _FEATURES = llvm.get_host_cpu_features()
 # Whether weights stay float16. Without an instruction that converts them (x86-64 before F16C) LLVM
@@ -80,20 +86,21 @@ class Kernel:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
         self._call = kind(self._engine.get_function_address(SYMBOL))
 
     def __call__(self, *arrays: Any) -> None:
         """Runs without the GIL. Raises TypeError for an array of another type or number of
         dimensions than the kernel reads, one with gaps, and one that must not be written."""
-        table = array("q")  # the address of each array, and its sizes
+        addresses, sizes = array("Q"), array("q")
         for each, (kind, num_dimensions) in zip(arrays, self._arrays, strict=True):
             if each.dtype != TYPES[kind] or each.ndim != num_dimensions:
                 wanted = f"{num_dimensions} dimensions of {TYPES[kind].__name__}"
                 raise TypeError(f"{each.dtype} {each.shape} is not {wanted}")
-            table.extend((ctypes.addressof(_ANY.from_buffer(each)), *each.shape))
+            addresses.append(ctypes.addressof(_ANY.from_buffer(each)))
+            sizes.extend(each.shape)
         nothing = ctypes.byref(ctypes.c_int64())  # for a result and an exception, which none has
-        self._call(nothing, nothing, table.buffer_info()[0])
+        self._call(nothing, nothing, addresses.buffer_info()[0], sizes.buffer_info()[0])
 
 
 def arrays_of(name: str) -> Iterator[tuple[str, int]]:
@@ -135,7 +142,7 @@ def _compile(name: str, directory: Path) -> str:
     env["OPENBLAS_NUM_THREADS"] = "1"
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "streamer.model.kernels.build", str(directory), name],
+            [sys.executable, "-P", "-c", COMPILE, str(directory), name],
             # numba reads a file of settings in the working directory: in this one there is none
             cwd=directory,
             env=env,
@@ -147,6 +154,64 @@ def _compile(name: str, directory: Path) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+
+
+def write_kernels(directory: str, name: str) -> None:
+    """Write the files of `name`, and of all USUAL kernels if it is one, that are not there yet."""
+    _compile_entries_alone()
+    with Path(directory, "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same
+        for each in USUAL if name in USUAL else [name]:
+            file = Path(directory, f"{each}.o")
+            if not is_there(file):
+                beside = file.with_suffix(".new")
+                beside.write_bytes(object_file(each))
+                beside.replace(file)
+
+
+def _compile_entries_alone() -> None:
+    """Have numba optimise and compile only entries, in which the code of all others is linked. It
+    would do so for each function by itself first: a quarter of the CPU time in all."""
+    from numba import njit, types
+    from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
+
+    njit(types.int64(types.int64))(lambda number: number)  # numba's own start needs all of it
+    optimise = CPUCodeLibrary._optimize_final_module
+    CPUCodeLibrary._optimize_final_module = lambda own: ENTRY in own.name and optimise(own)
+    JITCodeLibrary._finalize_specific = lambda own: None
+    JITCodeLibrary.get_pointer_to_function = lambda own, name: own._ensure_finalized() or 0
+    JITCPUCodegen.set_env = lambda own, name, env: None
+
+
+def object_file(name: str) -> bytes:
+    """The machine code of a kernel, for this processor. Raises SystemExit for one that calls
+    anything that is not there without numba."""
+    from numba import from_dtype, njit, types
+    from numba.np.arrayobj import get_cfarray_intrinsic
+
+    from streamer.model.kernels.arithmetic import ALONE
+
+    module, _, function = KERNELS[name][0].partition(".")
+    kernel = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+    names = {"kernel": kernel}
+    for kind, dtype in TYPES.items():
+        names[kind] = get_cfarray_intrinsic("C", types.DType(from_dtype(np.dtype(dtype))))
+    arrays, num_sizes = [], 0
+    for i, (kind, num_dimensions) in enumerate(arrays_of(name)):
+        shape = "".join(f"sizes[{num_sizes + j}], " for j in range(num_dimensions))
+        arrays.append(f"{kind}(addresses[{i}], ({shape}))")
+        num_sizes += num_dimensions
+    exec(f"def {ENTRY}(addresses, sizes):\n    kernel({', '.join(arrays)})\n", names)
+    tables = types.CPointer(types.voidptr), types.CPointer(types.int64)
+    entry = njit(types.void(*tables), error_model="numpy", **ALONE)(names[ENTRY])
+    (compiled,) = entry.overloads.values()
+    code: Any = compiled.library._final_module
+    code.get_function(compiled.fndesc.mangled_name).name = SYMBOL
+    needed = {each.name for each in code.functions if each.is_declaration}
+    if outside := {each for each in needed if not each.startswith("llvm.")} - OUTSIDE:
+        raise SystemExit(f"kernel {name} calls {sorted(outside)}, which is not there without numba")
+    found: bytes = compiled.library.codegen._tm.emit_object(code)
+    return found
 
 
 @functools.cache

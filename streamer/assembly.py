@@ -1,39 +1,55 @@
-"""The models of one describer, loaded when first needed, as the stages need them: Parts."""
+"""Joins model, stages and net for others: Parts of loaded models, and both ends of the link.
+
+The models of a describer are loaded when first needed. Its link goes to a verifier elsewhere, for
+Models whose cloud is a ws:// address. The verifier: a turn's samples and requests in, verdicts out.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import os
+import ssl
+import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import FORMS, chosen, level_names, names_of
+from streamer.core.audio.turn import Closed, Heard
 from streamer.core.decoding.plan import Plan, Preset
-from streamer.core.rules.settings import ALL, Rules
+from streamer.core.rules.settings import ALL, LevelWeights, Rules
 from streamer.extras import load as load_extra
+from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.audio.turns import TurnCutter
 from streamer.model.checkpoint.card import ModelCard
-from streamer.model.checkpoint.weights import fingerprint_of
+from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.decoding import Decoder, GenerateDrafter, describe_so_far, warm_up
 from streamer.model.listener import Listener
 from streamer.model.scheduler import StepScheduler
 from streamer.model.thinker import Role, Thinker, check_pair, check_torch, load, resolve
 from streamer.progress import Bar
 from streamer.stages.events import SessionOptions
-from streamer.stages.parts import Batcher, Cloud, LocalCloud, Parts
+from streamer.stages.parts import Batcher, Cloud, LocalCloud, LocalTarget, Parts
+
+if TYPE_CHECKING:
+    from streamer.net.link.client import RemoteCloud
+    from streamer.net.link.server import ServedTurn
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
+KEY = "STREAMER_CLOUD_KEY"
+SETTLE_S = 2.0  # for the first connection: most take less
 
 
 class PromiseWarning(UserWarning):
@@ -242,8 +258,6 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
         cloud: Cloud | None = None
         if models.verifier_url is not None:
             assert group is not None, "a link runs in a group"
-            from streamer.assembly.link import open_remote  # late: it needs websockets
-
             cloud = await open_remote(models, group)
         elif (thread := threads["cloud"]) is not None:
             cloud = LocalCloud(thread, partial(Decoder.of, sampling=models.config.sampling()))
@@ -314,3 +328,68 @@ def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCut
         encoding=options.encoding,
         coach=load_extra("coach.live")(options.coach) if options.coach is not None else None,
     )
+
+
+async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
+    """A link to the verifier, kept by tasks of `group`. Raises ModelError where it refuses us."""
+    # late: they need websockets
+    from streamer.net.link.client import RemoteCloud, VerifierAddress
+    from streamer.net.link.target import DecodingTerms
+    from streamer.net.service.admission import KEY_CHARACTERS
+    from streamer.net.service.metrics import notices
+
+    config, card, plan = models.config, models.first.card, models.plan
+    key = config.cloud_key or os.environ.get(KEY)
+    if key and not KEY_CHARACTERS.fullmatch(key):
+        told = f"the key in cloud_key or {KEY} holds characters that no key has; check it"
+        raise ModelError(config.cloud, told)
+    tls = ssl.create_default_context() if config.cloud.startswith("wss://") else None
+    is_eager = config.cloud_audio == "eager"
+    verifier = VerifierAddress(config.cloud, key, tls, is_eager, plan.verify_budget_s)
+    phrases = {name: card.speaking(name).phrases for name in card.spoken}
+    terms = DecodingTerms(models.first.vocabulary, config.sampling(), phrases)
+
+    def doubt(fingerprint: str) -> None:
+        """A warning, never an error: that would end the link's task, which all turns need."""
+        try:
+            models.check_promise(plan.rules, fingerprint)
+        except PromiseWarning as warning:
+            notices.warning(str(warning))
+
+    link = RemoteCloud(verifier, terms, time.perf_counter, group, doubt)
+    await link.settled(SETTLE_S)
+    if link.lost is not None:
+        raise ModelError(link.name, link.trouble)
+    return link
+
+
+class ModelJudge:
+    """One turn of an edge elsewhere, on the model that is loaded here; one call at a time. It makes
+    the windows itself: the same samples give those of the edge."""
+
+    def __init__(
+        self, thinker: Thinker, model: Batcher, turn: ServedTurn, threads: CapacityLimiter
+    ) -> None:
+        self._threads = threads
+        self._mel = StreamingLogMel()
+        self._target = LocalTarget(
+            model,
+            model.listen(turn.rules.language),
+            partial(Decoder.of, rules=turn.rules, sampling=turn.sampling),
+        )
+        self.verify = self._target.verify
+        self.close = self._target.close
+
+    async def hear(self, samples: Any) -> None:
+        mel = self._mel
+        windows = tuple(await anyio.to_thread.run_sync(mel.push, samples, limiter=self._threads))
+        n = mel.num_samples
+        await self._target.hear(Heard(0, windows, mel.maximum, num_taken=n))
+
+    async def finish(self, weights: LevelWeights) -> None:
+        mel = self._mel
+        rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
+        num = mel.num_samples
+        closed = Closed(0, rest, mel.maximum, num, has_speech=True, last_speech=None)
+        self._target.finish(closed, weights)
+        await self._target.hear_end(prefills=True)
