@@ -22,9 +22,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from multiprocessing import connection
 from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import east_asian_width
 
@@ -177,37 +176,10 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
     """A describer whose models are loaded. Raises ModelError."""
     from streamer.describer import Describer
 
-    is_cut = config.is_away and not is_service
-    with cut_by_interrupt() if is_cut else nullcontext():
-        async with Describer.open(config) as describer:
-            with loading("the models", is_service):
-                await describer.load()
-            yield describer
-
-
-@contextmanager
-def cut_by_interrupt() -> Iterator[None]:
-    """Ctrl-C cancels what runs within, so that a verifier gives its places back; a second one ends
-    the process at once."""
-    import asyncio
-
-    import anyio
-
-    end, loop = signal.getsignal(signal.SIGINT), asyncio.get_running_loop()
-
-    def cut(*_: object) -> None:
-        signal.signal(signal.SIGINT, end)
-        loop.call_soon_threadsafe(scope.cancel)
-
-    if end != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, cut)
-    try:
-        with anyio.CancelScope() as scope:
-            yield
-    finally:  # the loop may be closed when the next one comes
-        signal.signal(signal.SIGINT, end)
-    if scope.cancelled_caught:
-        signal.raise_signal(signal.SIGINT)
+    async with Describer.open(config) as describer:
+        with loading("the models", is_service):
+            await describer.load()
+        yield describer
 
 
 def each_done(
@@ -215,59 +187,60 @@ def each_done(
 ) -> Generator[tuple[str, Result | None], None, None]:
     """(file, result of `call`) as they are done, by `jobs` processes with one kernel thread each.
 
-    A file that ends its process is tried once more, alone; the second time its result is None.
-    Close it: processes that still work are terminated. Raises the errors of `call`.
+    A file that ends its process is tried once more; the second time its result is None. Close it:
+    processes that still work are terminated. Raises the errors of `call`.
     """
-    # where a signal ends this process, nothing is said of the locks that its pool leaves
-    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
-    waiting = deque(files)
-    while waiting:
-        for file in (yield from _in_processes(jobs, call, waiting)):
-            if (yield from _in_processes(1, call, deque([file]))):
-                yield file, None
-
-
-def _in_processes(
-    jobs: int, call: Callable[[str], Result], waiting: deque[str]
-) -> Generator[tuple[str, Result], None, Sequence[str]]:
-    """The same until a process ends: returns the files that were in hand. Some are handed over
-    ahead."""
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin)
-    in_hand: dict[Future[Result], str] = {}
+    spawn, waiting, tried = multiprocessing.get_context("spawn"), deque(files), set[str]()
+    workers: dict[Any, Any] = {}  # our end of a pipe -> the process at its other end
+    in_hand: dict[Any, str] = {}
     try:
         while waiting or in_hand:
-            while waiting and len(in_hand) < 2 * jobs:
-                future = pool.submit(call, waiting[0])
-                in_hand[future] = waiting.popleft()
-            for future in wait(in_hand, return_when=FIRST_COMPLETED).done:
-                found = future.result()
-                yield in_hand.pop(future), found
-        return ()
-    except BrokenProcessPool:
-        return list(in_hand.values())
-    except BaseException:  # also where it is closed
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
-        raise
+            while waiting and len(in_hand) < jobs:
+                worker = next((each for each in workers if each not in in_hand), None)
+                if worker is None:
+                    worker, theirs = spawn.Pipe()
+                    workers[worker] = spawn.Process(target=_work, args=(call, theirs))
+                    workers[worker].start()
+                    theirs.close()
+                in_hand[worker] = waiting.popleft()
+                with suppress(OSError):  # it has ended, as is found out below
+                    worker.send(in_hand[worker])
+            done: list[Any] = connection.wait(in_hand)
+            for worker in done:
+                file, found = in_hand.pop(worker), None
+                try:
+                    found = worker.recv()
+                except (EOFError, OSError):
+                    del workers[worker]
+                    if file not in tried:
+                        tried.add(file)
+                        waiting.append(file)
+                        continue
+                if isinstance(found, Exception):
+                    raise found
+                yield file, found
     finally:
-        pool.shutdown(cancel_futures=True)
+        for worker, process in workers.items():
+            if worker in in_hand:
+                process.terminate()
+            worker.close()  # one that waits ends
 
 
-def _begin() -> None:
-    """In a new process, which ends with its parent: it holds both ends of the pool's queue, and
-    would wait for it for ever."""
+def _work(call: Callable[[str], Any], pipe: Any) -> None:
+    """A process of its own: the results of `call`, or its errors. It ends with its parent."""
     os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
-    from streamer import programs
-
-    parent = multiprocessing.parent_process()
-    assert parent is not None
+    parent: Any = multiprocessing.parent_process()
 
     def end_with_parent() -> None:
         parent.join()
-        if programs._usual is not None:  # a verifier holds a place for it
-            programs._usual.close(programs.END_S)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            file = pipe.recv()
+            try:
+                pipe.send(call(file))
+            except Exception as error:
+                pipe.send(error)

@@ -9,18 +9,15 @@ import shutil
 import signal
 from pathlib import Path
 
-import anyio
 import pytest
 import soundfile
 from places import ROOT, SAMPLES
 from processes import PATIENCE_S, run_here, started, wait_for
-from wire import http
 
 import streamer
 from streamer.cli import main
 from streamer.commands.compare import row_of
 from streamer.commands.label import ENDED, ENDS, Rows, made_with, tag_of
-from streamer.commands.process import cut_by_interrupt
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ATTRIBUTES, ENGLISH, Reading
 from streamer.core.text import told
@@ -246,33 +243,6 @@ def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
         assert process.returncode == 128 + number
         told = f"streamer: interrupted: 1 of 3 are in {out}; run it again to go on\n"
         assert err == told
-
-
-@pytest.mark.parametrize("command", [("describe",), ("label", "--jobs", 1, "--out")])
-def test_ctrl_c_frees_the_place_at_a_verifier(tmp_path, hour, command):
-    out = [tmp_path / "labels.jsonl"] if "--out" in command else []
-    with started("verifier", "--port", 0, "--resume-s", 300) as verifier:
-        url = verifier.stdout.readline().split()[2]
-
-        def taken():
-            return json.loads(http(url, "/statusz")[1])["taken"]
-
-        with started(*command, *out, hour, "--mode", "exact", "--cloud", url) as process:
-            wait_for(taken)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(PATIENCE_S) == 130
-            wait_for(lambda: taken() == 0)
-
-
-def test_a_command_that_has_left_its_verifier_ends_by_ctrl_c_as_before():
-    before = signal.getsignal(signal.SIGINT)
-
-    async def leave():
-        with cut_by_interrupt():
-            assert signal.getsignal(signal.SIGINT) is not before
-
-    anyio.run(leave)
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):

@@ -170,6 +170,16 @@ def make_fold(kind: str) -> Any:
 
 
 @intrinsic
+def at_address(_context: Any, _address: Any) -> Any:
+    """A pointer for numba.carray, from the address of an array's first number."""
+
+    def codegen(_: Any, b: ir.IRBuilder, _signature: Any, values: Any) -> Any:
+        return b.inttoptr(values[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), codegen
+
+
+@intrinsic
 def fma(_context: Any, a: Any, x: Any, y: Any) -> Any:
     """a * x + y, rounded once; float32."""
 
