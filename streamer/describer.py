@@ -6,7 +6,6 @@ The event loop never waits for a model: each runs on a thread of its own.
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -258,7 +257,8 @@ async def describe_recording(
     where a model fails.
     """
     found: list[Description] = []
-    with await _opened(source, track) as audio:
+    # a caller that is cancelled does not wait for a silent pipe
+    with await anyio.to_thread.run_sync(open_audio, source, track, abandon_on_cancel=True) as audio:
         options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True, measures=measures)
         is_long = audio.duration_s > parts.max_turn_s
         try:
@@ -282,22 +282,6 @@ async def describe_recording(
             found = [parts.describe(nothing, "no_speech", Counts())]
         described = [replace(one, file=audio.path, channel=channel, turn=0) for one in found]
         return join_parts(described, audio.warning, audio.cut is not None)
-
-
-async def _opened(source: Source, track: int | None) -> Audio:
-    """The open recording. A caller that is cancelled does not wait for a silent pipe."""
-    is_over = threading.Event()
-
-    def open_it() -> Audio:
-        audio = open_audio(source, track, is_over.is_set)
-        if is_over.is_set():
-            audio.close()
-        return audio
-
-    try:
-        return await anyio.to_thread.run_sync(open_it, abandon_on_cancel=True)
-    finally:
-        is_over.set()
 
 
 def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:

@@ -7,15 +7,13 @@ pipe is copied to a temporary file, because decoders seek.
 from __future__ import annotations
 
 import errno
-import io
 import itertools
 import os
-import select
 import stat
 import struct
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
 from typing import IO, TYPE_CHECKING, Any
 
@@ -47,15 +45,11 @@ LEFT_OUT_S = 0.1  # a container's length counts samples that decoders leave out
 READ_BYTES = 1 << 17
 MAX_CHANNELS = 64  # FFmpeg converts no more
 MAX_SPOOL_BYTES = 4 << 30  # of a pipe: as much as a WAV header can promise
-LOOK_MS = 100  # how often a reader of a silent pipe looks whether it is still wanted
 
 
-def open_audio(
-    source: Source, track: int | None = None, is_over: Callable[[], bool] = lambda: False
-) -> Audio:
+def open_audio(source: Source, track: int | None = None) -> Audio:
     """Open a recording, "-" for one on stdin, an open binary file, or samples and their rate.
-    track: of a film, from 0; None: the one that is flagged default. is_over: asked while a pipe is
-    silent; True ends the wait.
+    track: of a film, from 0; None: the one that is flagged default.
 
     Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
     another kind.
@@ -67,10 +61,10 @@ def open_audio(
     with ExitStack() as stack:
         if isinstance(source, str | os.PathLike):
             path = os.fspath(source)
-            handle = stack.enter_context(_open_path(path, is_over))
+            handle = stack.enter_context(_open_path(path))
         else:
             path = name if isinstance(name := getattr(source, "name", None), str) else "stream"
-            handle = stack.enter_context(_spooled(path, source, is_over))
+            handle = stack.enter_context(_spooled(path, source))
         container = stack.enter_context(_opened(path, handle))
         audio = AudioFile(path, handle, container, _track(path, container, track))
         audio.held = stack.pop_all()
@@ -307,17 +301,12 @@ def _wav_judged(fd: int, size: int) -> tuple[float, str | None]:
     return 1.0, f"{told}; they are not heard"
 
 
-def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
+def _open_path(path: str) -> IO[bytes]:
     """A file that can seek. Raises AudioError."""
     if path == "-":
-        return _spooled("-", _stdin(), is_over)
+        return _spooled("-", _stdin())
     try:
-        handle = open(  # noqa: SIM115 - AudioFile closes it
-            # without waiting for a named pipe's writer: its reader waits, and can be ended
-            path,
-            "rb",
-            opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK),
-        )
+        handle = open(path, "rb")  # noqa: SIM115 - AudioFile closes it
     except FileNotFoundError:
         raise AudioError(path, "no such file") from None
     except IsADirectoryError:
@@ -325,11 +314,10 @@ def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
         raise AudioError(path, told) from None
     except (OSError, ValueError) as error:
         raise AudioError(path, f"cannot be opened ({line_of(error)})") from None
-    os.set_blocking(handle.fileno(), True)
     status = os.fstat(handle.fileno())
     if not stat.S_ISREG(status.st_mode):
         with handle:
-            return _spooled(path, handle, is_over)
+            return _spooled(path, handle)
     if status.st_size == 0:
         handle.close()
         raise AudioError(path, "is empty (0 bytes)")
@@ -344,11 +332,11 @@ def _stdin() -> IO[bytes]:
     return found
 
 
-def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:
+def _spooled(path: str, stream: IO[bytes]) -> IO[bytes]:
     """A temporary file with the rest of the stream. Raises AudioError, and TypeError for text."""
     try:
         with tempfile.TemporaryFile() as spool:
-            for piece in _pieces(path, stream, is_over):
+            while piece := stream.read(1 << 20):
                 if spool.tell() + len(piece) > MAX_SPOOL_BYTES:
                     limit = f"{MAX_SPOOL_BYTES >> 30} GiB"
                     raise AudioError(path, f"brings more than {limit}; write it to a file first")
@@ -362,21 +350,3 @@ def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[by
     except OSError as error:
         told = f"cannot be copied to a temporary file ({line_of(error)})"
         raise AudioError(path, f"{told}; if there is no room, set TMPDIR") from None
-
-
-def _pieces(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> Iterator[bytes]:
-    """The rest of the stream. A thread that blocks inside the read of a pipe cannot be ended, so
-    the program's end would wait for it: here it waits while `is_over` is false."""
-    raw = getattr(stream, "raw", stream)  # if it is no file, it may hold data in a buffer
-    poll, read = None, stream.read
-    if isinstance(raw, io.FileIO):
-        poll, read = select.poll(), getattr(stream, "read1", stream.read)
-        poll.register(raw.fileno(), select.POLLIN)
-    while True:
-        while poll is not None and not poll.poll(LOOK_MS):
-            if is_over():
-                raise AudioError(path, "is no longer wanted")
-        if piece := read(1 << 20):
-            yield piece
-        elif poll is None or piece is not None:  # None: another reader took it
-            return
