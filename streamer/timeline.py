@@ -169,7 +169,7 @@ def _intervals(spans: Sequence[Span], end: float) -> list[list[str]]:
     ]
 
 
-# Of a picture.
+# Sizes, ticks and colours of a picture.
 PANELS_IN = {"pitch, Hz": 2.3, "level, dBFS": 1.3, "syllables/s": 1.3}
 LINE_IN = 0.2  # of the sentences
 MAX_CHANNELS = 8
