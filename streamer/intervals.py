@@ -203,8 +203,8 @@ def filled_pauses(
 def syllable_rate(samples: Samples, rate: int) -> float | None:
     """Syllables per second of speech, without its pauses of at least 180 ms.
 
-    samples: [n] float32 of one channel, full scale 1.0; rate: in Hz. Returns None where nobody
-    speaks. Raises BadAudio (a ValueError) for a rate outside 1..384 kHz, and for samples
+    samples: [n] float32 of one channel, full scale 1.0; rate: in Hz. Returns None without
+    speech. Raises BadAudio (a ValueError) for a rate outside 1..384 kHz, and for samples
     that are no audio. docs/measures.md says how far the rate is from that of the text.
     """
     chunker = Chunker(rate)
