@@ -128,10 +128,12 @@ class SlowReader(RuntimeError):
 Events = MemoryObjectSendStream[Event]
 
 
-async def send(events: Events, event: Event, may_be_lost: bool = False) -> None:
-    """Hand `event` to the reader, if there still is one. may_be_lost: not to a slow one, since
-    another of its kind replaces it soon. Raises SlowReader."""
-    if may_be_lost and events.statistics().current_buffer_used >= MAX_EVENTS // 2:
+async def send(events: Events, event: Event) -> None:
+    """Hand `event` to the reader, if there still is one. Raises SlowReader."""
+    if (
+        getattr(event, "may_be_lost", False)
+        and events.statistics().current_buffer_used >= MAX_EVENTS // 2
+    ):
         return
     with suppress(BrokenResourceError):
         try:

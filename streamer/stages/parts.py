@@ -40,7 +40,7 @@ from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import SessionOptions
 
-NUM_PIECES = 2  # threads that hear pieces at once
+NUM_PIECES = 2
 CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
 
@@ -65,7 +65,7 @@ class Parts:
     is_measured: measures decide on words, too. max_turn_s: a turn that reaches it goes on as
     another turn. slots: a turn holds one from its first sample to its Description.
 
-    pieces, hearing, measuring: the worker threads that hear, of all streams of a describer. Pieces
+    pieces, hearing: the worker threads that hear, of all streams of a describer. Pieces
     wait for one of `pieces` in order. The end of a turn does not, since a client waits for the
     first word there.
     """
@@ -86,7 +86,6 @@ class Parts:
     slots: Semaphore
     pieces: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES))
     hearing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES + 2))
-    measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
     pace: Pace = field(default_factory=Pace)
 
     @property

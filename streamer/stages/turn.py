@@ -188,10 +188,13 @@ class Turn:
         """Prefill complete windows on both models at once; begin a live update where one is due.
         An update gives way to the edge's own steps."""
         steps = None if self.edge is None else self.edge.hear(heard)
-        async with anyio.create_task_group() as both:
+        if steps is None:  # most pieces complete no window
             if self.cloud is not None:
-                both.start_soon(quietly, self.cloud.hear, heard)
-            if steps is not None:
+                await self.cloud.hear(heard)
+        else:
+            async with anyio.create_task_group() as both:
+                if self.cloud is not None:
+                    both.start_soon(quietly, self.cloud.hear, heard)
                 if self._update is not None:  # the next one need not wait for its thread
                     self._update.cancel()
                     self._update = None

@@ -80,6 +80,9 @@ class ToyHearing:
         self._num += len(samples)
         return [*opened, Heard(self.num_turns - 1, (), 0.0, samples=samples)]
 
+    def news(self):
+        return []
+
     def commit(self):
         if self._num is None:
             return []

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -148,6 +148,7 @@ class Measures:
     heard_s: float
     so_far: SpeechMeasures
     last: Mapping[int, SpeechMeasures]
+    may_be_lost: ClassVar[bool] = True  # where the reader is slow: a later one replaces it
 
     def as_json(self) -> dict[str, Any]:
         """Plain types; the keys of `last` are seconds as text."""

@@ -176,6 +176,13 @@ class TurnCutter:
             samples = pcm.from_g711(data, self.encoding)
         return self._take(self._chunker.push(samples))
 
+    def news(self) -> list[Any]:
+        """Measure what came. Returns Measures where they are shown live, and the coach's events."""
+        measurer, shows = self.measurer, self.shows_measures and not self.is_recording
+        found = None if measurer is None else measurer.work(shows)
+        told = [found] if found is not None and found.heard_s > 0 else []
+        return told + (self.coach.work() if self.coach is not None else [])
+
     def commit(self) -> list[Item]:
         """End the turn in hand here; nothing if there is none."""
         items = self._take(self._chunker.finish())
