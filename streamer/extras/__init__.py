@@ -12,6 +12,7 @@ from typing import Any
 ENTRY_POINTS = {
     "coach": "coach.options:Coach",
     "coach.live": "coach.session:SessionCoach",
+    "coach.page": "coach:PAGE",
     "director.options": "fleet.options:DirectorOptions",
     "fleet.options": "fleet.options:FleetOptions",
     "fleet.tables": "fleet.options:TABLES",

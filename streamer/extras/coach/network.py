@@ -21,7 +21,7 @@ STEP_FRAMES = 2
 STEPS_PER_S = FRAMES_PER_S // STEP_FRAMES
 NUM_BANDS = 32
 LEVEL, SEMITONES, VOICED = range(NUM_BANDS, NUM_BANDS + 3)  # columns of a step
-FORM = 5  # version of what a baseline is learnt with: raise it here and in the page's coach.js
+FORM = 5  # version of what a baseline is learnt with
 NUM_OUTPUTS = 4  # loudness, tempo, melody, and the log of the loudness's precision
 MOST_LOG = 3.0  # bound of the log of a precision
 # Neighbouring steps err alike where a voice trails off. Their shared variance is this much, in

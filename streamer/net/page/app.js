@@ -1,15 +1,22 @@
-// The page: buttons and files in, jobs out, one at a time.
+// The page: the microphone and files in, jobs out, one at a time.
 
-import { levelOf, openMicrophone, readRecording } from "./audio.js";
-import * as coach from "./coach.js";
 import { Job } from "./job.js";
+import { toPcm } from "./mixer.js";
 import * as view from "./view.js";
 import { Problem, language, languages, say, speakLanguage, storage } from "./view.js";
 
 const KEY = "streamer.key"; // in the tab's storage: gone with it
-const COACHING = "streamer.coaching"; // in the browser's storage: remembered
+const HEARD_HZ = 16_000; // what the server hears
+const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
+
+// Loudness is one of the attributes: nothing may level it out. Echo and noise suppression change the timbre.
+const WANTED = { channelCount: 1, autoGainControl: false, echoCancellation: false, noiseSuppression: false };
+const REFUSED = { NotAllowedError: "not-allowed", NotFoundError: "no-microphone", NotReadableError: "taken" };
 
 const { page } = view;
+// An extra (streamer/extras/coach/page), or null where it is not there. Nothing else waits for it.
+const coaching = import("./coach.js").catch(() => null);
+let coach = null; // from the first use of the microphone on
 let waiting = []; // recordings
 let isSpeakWanted = false; // the microphone, after them
 let isWorking = false;
@@ -51,8 +58,8 @@ async function describeFile(file) {
   view.progress(0);
   view.showNext();
   try {
-    const { rateHz, pcm } = await readRecording(file);
-    describing = new Job({ file, rateHz, pcm, seconds: pcm.length / rateHz }, server());
+    const pcm = await readRecording(file);
+    describing = new Job({ file, pcm, rateHz: HEARD_HZ, seconds: pcm.length / HEARD_HZ }, server());
     if (isCancelled) describing.link.close();
     await describing.send();
     const problem = await describing.done;
@@ -69,16 +76,17 @@ async function describeFile(file) {
 }
 
 async function listen() {
-  const microphone = await openMicrophone(heard, lost).finally(() => (isSpeakWanted = false));
+  const microphone = await openMicrophone().finally(() => (isSpeakWanted = false));
   view.show({ file: null }); // the microphone would hear it
-  coach.begin();
-  listening = new Job(microphone, server());
+  coach = await coaching;
+  coach?.begin();
+  listening = new Job(microphone, server(), coach);
   view.microphone(true);
   if (waiting.length) stop(); // recordings were added meanwhile
   const problem = await listening.done;
   await microphone.close();
   listening = null;
-  coach.end();
+  coach?.end();
   view.microphone(false);
   view.status(say("ready"));
   if (problem) throw problem;
@@ -87,7 +95,7 @@ async function listen() {
 function heard(frame) {
   if (!listening) return;
   listening.link.send(frame);
-  coach.sound?.add(frame, listening.sound.rateHz);
+  coach?.sound?.add(frame, listening.sound.rateHz);
   if (listening.link.brokenAt === null) view.level(levelOf(frame));
 }
 
@@ -137,8 +145,53 @@ function drag(event) {
   if (event.type === "drop") add([...event.dataTransfer.files]);
 }
 
+// {rateHz, close()}; rejects with a Problem. Its frames are heard from then on.
+async function openMicrophone() {
+  if (!window.isSecureContext || !navigator.mediaDevices) throw new Problem("insecure");
+  let stream, context;
+  const close = async () => {
+    stream?.getTracks().forEach((track) => track.stop());
+    if (context?.state !== "closed") await context?.close();
+  };
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
+    stream.getAudioTracks()[0].onended = lost;
+    context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
+    await context.audioWorklet.addModule("mixer.js").catch(() => {
+      throw new Problem("unreachable"); // the worklet comes from the server, as the page does
+    });
+    await context.resume();
+    const framer = new AudioWorkletNode(context, "framer");
+    framer.port.onmessage = ({ data }) => heard(data);
+    context.createMediaStreamSource(stream).connect(framer);
+    framer.connect(context.destination); // it plays silence; a node that leads nowhere may not be run
+    return { rateHz: Math.round(context.sampleRate), close };
+  } catch (error) {
+    await close();
+    if (error instanceof Problem) throw error;
+    throw new Problem(REFUSED[error.name] ?? "no-opening", error.message || error.name);
+  }
+}
+
+// Loudness of a frame of PCM16, 0 (-60 dB or less) to 1 (full scale).
+function levelOf(frame) {
+  const samples = new Int16Array(frame);
+  const energy = samples.reduce((sum, sample) => sum + sample * sample, 0);
+  const decibels = 10 * Math.log10(energy / samples.length / 32768 ** 2 + 1e-12);
+  return Math.max(0, Math.min(1, 1 + decibels / 60));
+}
+
+// Its sound at HEARD_HZ, an Int16Array; rejects with a Problem.
+async function readRecording(file) {
+  if (file.size > MAX_FILE_BYTES) throw new Problem("large");
+  const context = new OfflineAudioContext(1, 1, HEARD_HZ); // it resamples
+  const decoded = await context.decodeAudioData(await file.arrayBuffer()).catch(() => {
+    throw new Problem("no-sound");
+  });
+  return toPcm(decoded);
+}
+
 page.language.value = language;
-page.coaching.checked = storage("localStorage").getItem(COACHING) === "on";
 page.key.value = storage("sessionStorage").getItem(KEY) ?? "";
 page["key-row"].hidden = !page.key.value;
 page.mic.onclick = press;
@@ -156,7 +209,6 @@ page.file.onchange = () => {
   add([...page.file.files]);
   page.file.value = ""; // the same file may be chosen again
 };
-page.coaching.onchange = () => storage("localStorage").setItem(COACHING, page.coaching.checked ? "on" : "off");
 page.language.onchange = () => speakLanguage(page.language.value);
 page.key.oninput = () => storage("sessionStorage").setItem(KEY, page.key.value.trim());
 page["key-row"].onsubmit = (event) => {

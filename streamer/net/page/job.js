@@ -3,7 +3,6 @@
 // Its link survives broken connections: each message is taken once, each event heard once. The server acknowledges messages.
 // After a break `?resume=ID&event=M` goes on where both sides stopped.
 
-import * as coach from "./coach.js";
 import * as view from "./view.js";
 import { Problem, clock, say, told } from "./view.js";
 
@@ -167,14 +166,15 @@ export class Job {
   #measures = null; // the latest ones of the open turn
 
   // sound: {rateHz, and of a recording file, pcm, seconds, of the microphone close()}. server: {url, key, live, language}.
-  constructor(sound, server) {
+  // coach: of the microphone, {wanted(), hear(event)}.
+  constructor(sound, server, coach = null) {
     const isSpoken = !sound.file;
-    Object.assign(this, { sound, isSpoken });
+    Object.assign(this, { sound, isSpoken, coach });
     // A transcription session answers every turn by itself, the parts of a long recording too.
     const input = { format: { type: "audio/pcm", rate: sound.rateHz }, turn_detection: isSpoken ? { type: "server_vad" } : null };
     const streamer = { events: true, binary: true, acks: true, measures: true, language: server.language };
     streamer.live_update_s = server.live ? LIVE_UPDATE_S : null;
-    if (isSpoken) streamer.coach = coach.wanted();
+    streamer.coach = coach?.wanted();
     this.link = new Link(server, { type: "transcription", audio: { input }, streamer }, this);
     this.done = this.link.done.then((problem) => {
       this.#leave();
@@ -221,7 +221,7 @@ export class Job {
   }
 
   hear(event) {
-    if (this.isSpoken) coach.hear(event); // a recording is not in the coach's report
+    this.coach?.hear(event);
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;

@@ -1,4 +1,4 @@
-// One channel of several: the loudest of late, by its energy without 0 Hz. As streamer/core/audio/chunker.py does it. For files on
+// One channel of several: the loudest of late, by its energy without 0 Hz. As streamer/core/audio/pcm.py does it. For files on
 // the page, and for the microphone on the audio thread.
 
 const KEPT = 0.8; // of the channels' energies after 50 ms

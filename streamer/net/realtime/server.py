@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from streamer.core.attributes import level_names
 from streamer.core.text import texts
+from streamer.extras import load
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import MODEL, Conversation
 from streamer.net.realtime.session import FAILED, ClientSession, OpenSession, Resume
@@ -54,7 +55,7 @@ class RealtimeServer(Service):
         spoken = self._terms.spoken
         of_page = {"levels": level_names(spoken), "languages": list(spoken), **texts()}
         model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "streamer"}
-        self._files = read_page(PAGE)
+        self._files = read_page(PAGE, load("coach.page"))
         self._files["/server.json"] = answer_json(of_page)
         self._files["/v1/models"] = answer_json({"object": "list", "data": [model]})
         self._files[f"/v1/models/{MODEL}"] = answer_json(model)

@@ -73,9 +73,9 @@ _quiet = logging.getLogger("streamer.wire")  # protocol errors of clients are co
 _quiet.setLevel(logging.CRITICAL)
 
 
-def read_page(folder: Path) -> dict[str, Response]:
-    """path -> answer, of a folder's files of known kinds; index.html is `/`."""
-    files = [file for file in folder.iterdir() if file.suffix in MIME]
+def read_page(*folders: Path) -> dict[str, Response]:
+    """path -> answer, of the folders' files of known kinds; index.html is `/`."""
+    files = [file for each in folders for file in each.iterdir() if file.suffix in MIME]
     found = {f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix]) for file in files}
     return found | {"/": found["/index.html"]}
 

@@ -1,16 +1,17 @@
 // The coach on the page: curves, a short word, the usual values, and a report. All that is kept is bounded.
 
-import { Sound } from "./audio.js";
 import { MEASURES, clock, element, languageOf, named, page, put, read, say, shareOf, storage, told, usual } from "./view.js";
 
 const SHOWN_S = 30; // of the curves
 const POINT_S = 0.05;
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
+const COACHING = "streamer.coaching"; // there, too: the settings' switch
 const FRESH_S = 8; // a word is shown
 const WINDOW_S = 0.9; // between two windows of the report, at least
 const MIN_SPEECH_S = 1.5; // in a window of the report
 const MAX_POINTS = 72_000; // an hour, the last one
 const MAX_LINES = 500; // nudges, and sentences
+const MAX_KEPT_S = 300; // of sound: 38 MB in a report, at 48 kHz
 
 let kept; // the content of a report: a conversation with the microphone
 let nudge = null; // the one that the page shows
@@ -105,6 +106,32 @@ function whyOf({ measure, value, usual }) {
 function add(list, one, most) {
   list.push(one);
   if (list.length > most) list.shift();
+}
+
+// The microphone's sound, kept for a report where the user wishes it.
+class Sound {
+  #frames = [];
+  #numBytes = 0;
+
+  // A frame of PCM16. Beyond MAX_KEPT_S the oldest ones go.
+  add(frame, rateHz) {
+    this.rateHz = rateHz;
+    this.#numBytes += frame.byteLength;
+    this.#frames.push(frame);
+    while (this.#numBytes > 2 * MAX_KEPT_S * rateHz) this.#numBytes -= this.#frames.shift().byteLength;
+  }
+
+  // A WAV file as a data URL, or null without sound.
+  async url() {
+    if (!this.#numBytes) return null;
+    const numbers = (...all) => Uint32Array.from(all);
+    const format = numbers(16, 1 | (1 << 16), this.rateHz, 2 * this.rateHz, 2 | (16 << 16)); // PCM, one channel
+    const head = ["RIFF", numbers(36 + this.#numBytes), "WAVEfmt ", format, "data", numbers(this.#numBytes)];
+    const reader = new FileReader();
+    reader.readAsDataURL(new Blob([...head, ...this.#frames], { type: "audio/wav" }));
+    await new Promise((done) => (reader.onload = done));
+    return reader.result;
+  }
 }
 
 // The baseline that the speaker keeps, or null.
@@ -218,4 +245,7 @@ page.keep.onclick = () => {
   else storage("localStorage").setItem(USUAL, JSON.stringify(kept.baseline));
   draw();
 };
+page.coaching.parentElement.hidden = page.sounding.parentElement.hidden = false;
+page.coaching.checked = storage("localStorage").getItem(COACHING) === "on";
+page.coaching.onchange = () => storage("localStorage").setItem(COACHING, page.coaching.checked ? "on" : "off");
 clear();
