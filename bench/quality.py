@@ -27,19 +27,6 @@ from streamer.core.rules.settings import Rules
 
 Row = dict[str, Any]
 
-ARMS: dict[str, dict[str, Any]] = {
-    "edge": {"mode": "edge"},
-    "cloud": {"mode": "cloud"},
-    "gated fluent": {"mode": "gated", "preset": "fluent"},
-    "gated quality": {"mode": "gated", "preset": "quality"},
-    "exact": {"mode": "exact"},
-    "seeds' start": {
-        "mode": "edge",
-        "draft": "generate",
-        "rules": Rules.off(),
-        "min_new_tokens": 0,
-    },
-}
 # Each rule alone switched off; what is left is the default.
 RULES_OFF: dict[str, dict[str, Any]] = {
     "none": {},
@@ -52,6 +39,20 @@ RULES_OFF: dict[str, dict[str, Any]] = {
     "loop, local": {"loop_local": False},
     "loop, global": {"loop_global": False},
     "never emitted": {"clean": False},
+}
+ALL_OFF = {"form": ""} | {name: off for each in RULES_OFF.values() for name, off in each.items()}
+ARMS: dict[str, dict[str, Any]] = {
+    "edge": {"mode": "edge"},
+    "cloud": {"mode": "cloud"},
+    "gated fluent": {"mode": "gated", "preset": "fluent"},
+    "gated quality": {"mode": "gated", "preset": "quality"},
+    "exact": {"mode": "exact"},
+    "seeds' start": {
+        "mode": "edge",
+        "draft": "generate",
+        "rules": Rules(**ALL_OFF),
+        "min_new_tokens": 0,
+    },
 }
 # keys of a row, as the tables show them: of sentences, then of modes
 SENTENCES = ("accuracy", "density_in_range", "density_over_40", "repeated_2", "repeated_3")

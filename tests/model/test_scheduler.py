@@ -14,6 +14,7 @@ import pytest
 import soundfile
 import torch
 from answers import answer, generated, inputs_of
+from fakes import no_rules
 from places import ROOT
 from speech import Passing, cuts, recording, speech
 
@@ -278,7 +279,7 @@ class Hostile:
         return wrong, signals[:1]
 
 
-RULES = (Rules(), Rules.off(), Rules(min_new_tokens=4, ngram=2))
+RULES = (Rules(), no_rules(), Rules(min_new_tokens=4, ngram=2))
 RULES += (Rules(repetition_penalty=1.5, comma_gap=6),)
 CHANCE = (Sampling(), Sampling(temperature=1.0, seed=1), Sampling(0.7, top_p=0.9, seed=2))
 
@@ -318,7 +319,7 @@ def test_sentences_hold_at_every_length(shipped):
 
 SETTINGS = [
     (Rules(form=""), Sampling()),
-    (Rules.off(max_new_tokens=40), Sampling()),
+    (no_rules(max_new_tokens=40), Sampling()),
     (Rules(form=""), Sampling(temperature=1.0, seed=5)),
     (Rules(form="", ngram=2, min_new_tokens=4), Sampling(temperature=0.8, top_p=0.9, seed=6)),
 ]

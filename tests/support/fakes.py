@@ -26,6 +26,16 @@ WORDS = (
 )
 
 
+OFF = {"repetition_penalty": 1.0, "form": ""}
+OFF |= dict.fromkeys(("ngram", "comma_gap", "end_gap", "min_new_tokens"), 0)
+OFF |= dict.fromkeys(("adjacency", "loop_local", "loop_global", "clean"), False)
+
+
+def no_rules(**kept: Any) -> Rules:
+    """Every rule off but for `max_new_tokens` and those of `kept`."""
+    return Rules(**(OFF | kept))
+
+
 def toy_vocabulary() -> Vocabulary:
     """27 words, a special id and an EOS."""
     table = [w.encode() for w in WORDS] + [b"<|AUDIO|>", b"<|im_end|>"]

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
-from fakes import ToyModel
+from fakes import ToyModel, no_rules
 from history import Attempt, prove
 from house import Returning, house
 from processes import PATIENCE_S
@@ -76,7 +76,7 @@ class Schedule:
 def draw(seed: int) -> Schedule:
     chance = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
-    rules = chance.choice([Rules(max_new_tokens=24), Rules.off(max_new_tokens=16)])
+    rules = chance.choice([Rules(max_new_tokens=24), no_rules(max_new_tokens=16)])
     plan = Plan(
         kind.split(",")[0],
         k=chance.randint(1, 6),

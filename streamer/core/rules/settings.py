@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Meta
@@ -82,14 +82,6 @@ class Rules:
     def saying(self, said: str) -> Rules:
         """For sentences that name the attributes `said`, as `form` has them: these may be short."""
         return self if said == ALL else replace(self, form=said, min_new_tokens=0)
-
-    @classmethod
-    def off(cls, **kept: Any) -> Rules:
-        """Every rule off, `min_new_tokens` too; `kept` sets fields back. `max_new_tokens` stays."""
-        switched: dict[str, Any] = {"repetition_penalty": 1.0, "form": ""}
-        switched |= dict.fromkeys(("ngram", "comma_gap", "end_gap", "min_new_tokens"), 0)
-        switched |= dict.fromkeys(("adjacency", "loop_local", "loop_global", "clean"), False)
-        return cls(**(switched | kept))
 
 
 # Words of the chat template; a program without this rule leaked them in 29 to 33 % of its outputs.

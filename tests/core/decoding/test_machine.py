@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from fakes import toy_vocabulary
+from fakes import no_rules, toy_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +14,11 @@ from streamer.core import calibration
 from streamer.core.decoding import plan
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.settings import Rules, stop
+from streamer.core.rules.settings import stop
 from streamer.core.text.vocabulary import Vocabulary
 
 VOCABULARY = toy_vocabulary()
-RELAXED = Rules.off(max_new_tokens=30)
+RELAXED = no_rules(max_new_tokens=30)
 CALM = plan.Signal(0.0, -0.1)
 
 
@@ -47,7 +47,7 @@ def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
 
 
 def test_time_with_nothing_to_do_is_counted_and_no_other():
-    how = plan.Plan("exact", 2, rules=Rules.off())
+    how = plan.Plan("exact", 2, rules=no_rules())
     machine = Speculator(how, VOCABULARY, started(), plan.Pace(1e-3))
     assert machine.next(1.0) == plan.DraftMore(2)
     machine.sequence.extend([0, 1])
@@ -62,7 +62,7 @@ def test_time_with_nothing_to_do_is_counted_and_no_other():
 def test_drafts_after_the_first_one_grow_where_they_may():
     """The answer's first id is asked for alone, and a draft of k after it."""
     for grows, size in ((False, 2), (True, 8)):
-        how = plan.Plan("exact", 2, rules=Rules.off(), ahead=48, credits=2, grows=grows)
+        how = plan.Plan("exact", 2, rules=no_rules(), ahead=48, credits=2, grows=grows)
         machine = Speculator(how, VOCABULARY, started(), plan.Pace(plan.AT_ONCE_S / 8.5))
         sizes = []
         while len(sizes) < 2:
@@ -230,7 +230,7 @@ def test_no_threshold_is_better_than_a_broken_promise():
 
 WORDS = ["音", "色", "中", "，", "慢", "。", "高", "低"]
 OF_WORDS = Vocabulary([*(t.encode() for t in WORDS), b"<eos>"], [8], [8])
-RULES = Rules.off(min_new_tokens=4, max_new_tokens=24, loop_global=True)
+RULES = no_rules(min_new_tokens=4, max_new_tokens=24, loop_global=True)
 
 
 class Toy:

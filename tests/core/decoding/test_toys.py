@@ -12,6 +12,7 @@ from fakes import (
     ToyStream,
     at_once,
     in_form,
+    no_rules,
     target_alone,
     toy_form,
     toy_vocabulary,
@@ -53,7 +54,7 @@ class House:
 
     def __init__(self, seed, faults=FAULTS, kind="model", mode=None, form=None):
         self.chance = chance = random.Random(seed)
-        few, none = Rules(max_new_tokens=40), Rules.off(max_new_tokens=25)
+        few, none = Rules(max_new_tokens=40), no_rules(max_new_tokens=25)
         rules = chance.choice([few, none, Rules(ngram=2, comma_gap=0)])
         threshold = chance.choice([0.6, 1.2, math.inf])
         drawn_mode = chance.choice(["gated", "gated", "gated", "exact"])

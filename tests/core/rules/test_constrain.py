@@ -7,6 +7,7 @@ import re
 import msgspec
 import numpy as np
 import pytest
+from fakes import no_rules
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
@@ -42,7 +43,7 @@ def ids(*words):
 
 
 def after(*words, **rules):
-    return constrain(VOCABULARY, Rules.off(**({"clean": True} | rules)), ids(*words))
+    return constrain(VOCABULARY, no_rules(**({"clean": True} | rules)), ids(*words))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ ENDS = [
     *(
         (rules, (NO_PERIOD * 7)[:n], eos, "eos")
         for eos in (STOP, ALSO_STOP)
-        for rules in (RULES, Rules.off())
+        for rules in (RULES, no_rules())
         for n in (0, 3, 15, 95)
     ),
     (Rules(max_new_tokens=4), NO_PERIOD[:2], 4, None),
