@@ -8,14 +8,6 @@ import { Problem, clock, say, told } from "./view.js";
 
 const REFUSED = { 0: "unreachable", 400: "anew", 401: "wrong-key", 403: "origin", 404: "anew", 503: "full" };
 
-// The status by which a websocket was refused, 0 if none came. A browser hides it; the same request without the
-// upgrade tells.
-async function statusOf(url, key) {
-  const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const response = await fetch(url, { headers, cache: "no-store" }).catch(() => null);
-  return response?.status ?? 0;
-}
-
 const PATIENCE_MS = 60_000; // of a broken link
 const MAX_WAIT_MS = 3_000; // between two attempts
 const SILENT_MS = 15_000; // without an acknowledgement: the link is dead, though not closed
@@ -122,8 +114,11 @@ class Link {
     this.brokenAt ??= performance.now();
     const brokenMs = performance.now() - this.brokenAt;
     if (!wasOpen) {
+      // A browser hides the status by which a websocket was refused; the same request without the upgrade tells.
       const { key } = this.server;
-      const status = await statusOf(this.#socket.url.replace(/^ws/, "http"), key);
+      const headers = key ? { Authorization: `Bearer ${key}` } : {};
+      const url = this.#socket.url.replace(/^ws/, "http");
+      const status = (await fetch(url, { headers, cache: "no-store" }).catch(() => null))?.status ?? 0; // 0: none came
       const isPassing = status === 426 || (this.#sessionId && (status === 0 || status === 503));
       const word = status === 401 && !key ? "no-key" : (REFUSED[status] ?? "refused");
       if (!isPassing || brokenMs > PATIENCE_MS) return this.close(new Problem(word, status));
