@@ -23,7 +23,7 @@ ENTRY_POINTS = {
     "large": "large.engine:load_few_bits",
     "large.prepared": "large.engine:Prepared",
     "mcp": "mcp.server:run",
-    "mcp.options": "mcp:McpOptions",
+    "mcp.options": "mcp.server:McpOptions",
     "otel": "otel.spans:tracing",
     "tune": "tune.command:run",
 }

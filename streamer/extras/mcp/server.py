@@ -1,9 +1,12 @@
-"""Tools for agents: `describe`, `measure`, `compare`, of recordings in allowed folders."""
+"""Tools for agents: `describe`, `measure`, `compare`, of recordings in allowed folders. The package
+`mcp` is imported when they are made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +15,8 @@ from streamer import Describer, Description
 from streamer.commands.compare import differences_of
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import Language
+from streamer.core.declare import REQUIRED, option
 from streamer.extras import missing
-from streamer.extras.mcp import McpOptions
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -22,6 +25,14 @@ INSTRUCTIONS = (
     "How somebody speaks: rate, pitch, intonation, loudness, pauses, timbre and arousal, with "
     "numbers. It does not transcribe, and says nothing of a feeling's cause."
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpOptions:
+    """Offer describe, measure and compare as tools, over stdin and stdout. Needs
+    `pip install '.[mcp]'`."""
+
+    files: tuple[str, ...] = option(REQUIRED, metavar="DIR", positional=True)
 
 
 def run(options: McpOptions, config: Config) -> int:
