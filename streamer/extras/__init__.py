@@ -17,7 +17,7 @@ ENTRY_POINTS = {
     "fleet.options": "fleet.options:FleetOptions",
     "fleet.tables": "fleet.options:TABLES",
     "fleet.tickets": "fleet.tickets:Tickets",
-    "tune.options": "tune:TuneOptions",
+    "tune.options": "tune.command:TuneOptions",
     "director": "fleet.command:direct",
     "fleet": "fleet.command:run",
     "large": "large.engine:load_few_bits",

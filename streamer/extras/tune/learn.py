@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from streamer.commands.process import Failed, tell
 from streamer.core.rules.form import CHINESE, Phrases
-from streamer.extras.tune import TuneOptions
+from streamer.extras.tune.command import TuneOptions
 from streamer.extras.tune.data import Turn
 from streamer.model.checkpoint.card import EOS, ModelCard, Tokenizer
 from streamer.model.checkpoint.weights import ModelError

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.extras.tune import TuneOptions
-from streamer.extras.tune.command import Base
+from streamer.extras.tune.command import Base, TuneOptions
 from streamer.extras.tune.data import Turn
 from streamer.extras.tune.learn import OPENING, State, Training, adapted, examples_of
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX

@@ -19,8 +19,7 @@ from streamer.commands.process import Failed
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.turn import Closed, Heard
 from streamer.core.rules.form import SentenceForm
-from streamer.extras.tune import TuneOptions
-from streamer.extras.tune.command import claim
+from streamer.extras.tune.command import TuneOptions, claim
 from streamer.extras.tune.data import Turn, files_in, listen, speakers, split, turns_of
 from streamer.extras.tune.learn import IGNORED, Training, collated, examples_of, losses, sentence_of
 from streamer.extras.tune.learn import adapted as adapted_model
