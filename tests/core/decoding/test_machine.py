@@ -3,6 +3,7 @@ the promise of each bound, paths at every threshold, and certificates.
 """
 
 import math
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -55,8 +56,14 @@ def test_time_with_nothing_to_do_is_counted_and_no_other():
     assert isinstance(machine.next(2.0), plan.VerifyRequest)
     assert isinstance(machine.next(2.5), plan.Wait)
     assert isinstance(machine.next(2.75), plan.Wait)
+    machine.replied(plan.Verdict(1, 2, 3))
     machine.next(3.0)
     assert machine.counts.stall_ms == 500
+    assert machine.pace.draft_s == 1e-3, "a first draft feeds the prompt's end, too"
+    assert machine.next(4.0) == plan.DraftMore(2)
+    machine.sequence.extend([0, 1])
+    machine.drafted([CALM] * 2, 4.5)
+    assert machine.pace.draft_s == pytest.approx(0.7 * 1e-3 + 0.3 * 0.25)
 
 
 def test_drafts_after_the_first_one_grow_where_they_may():
@@ -65,17 +72,60 @@ def test_drafts_after_the_first_one_grow_where_they_may():
         how = plan.Plan("exact", 2, rules=no_rules(), ahead=48, credits=2, grows=grows)
         machine = Speculator(how, VOCABULARY, started(), plan.Pace(plan.AT_ONCE_S / 8.5))
         sizes = []
-        while len(sizes) < 2:
+        while len(sizes) < 3:
             match machine.next(0.0):
                 case plan.DraftMore(n):
                     ids = [0, 1, 3, 5, 6, 2, 7, 4][:n]
                     machine.sequence.extend(ids)
                     machine.drafted([CALM] * n)
-                case plan.VerifyRequest() as request if request.draft:
-                    sizes.append(len(request.draft))
                 case plan.VerifyRequest() as request:
-                    machine.replied(plan.Verdict(request.number, 0, 0))
-        assert sizes == [2, size]
+                    sizes.append(len(request.draft))
+                    if not request.draft:
+                        machine.replied(plan.Verdict(request.number, 0, 0))
+        assert sizes == [0, 2, size]
+
+
+EOS = min(VOCABULARY.eos)
+
+
+@pytest.mark.parametrize(
+    ("draft", "ahead", "verdict", "wasted"),
+    [
+        ([4], [5, 6], (1, 5), (0, 0)),  # the guess is the target's next id
+        ([4], [5, 6], (1, 3), (0, 2)),
+        ([4, 5], [6], (1, 3), (1, 1)),
+        ([4, 5], [], (1, EOS), (1, 0)),
+        ([4, EOS], [], (2, 3), (0, 0)),  # it ends the answer, and is not shown
+    ],
+)
+def test_drafted_ids_that_do_not_stand_are_wasted(draft, ahead, verdict, wasted):
+    how = plan.Plan("gated", len(draft), threshold=-1.0, rules=RELAXED, ahead=len(ahead))
+    machine = Speculator(how, VOCABULARY, started())
+    assert machine.next(0.0) == plan.DraftMore(len(draft))
+    for ids in (draft, ahead):
+        machine.sequence.extend(ids)
+        machine.drafted([CALM] * len(ids))
+        machine.next(0.0)
+    machine.replied(plan.Verdict(1, *verdict))
+    assert (machine.counts.n_wasted, machine.counts.n_ahead_wasted) == wasted
+
+
+def test_what_is_drafted_in_one_step_takes_8_ms_by_a_moving_average():
+    pace = plan.Pace()
+    assert pace.num_at_once == 4
+    pace.drafted(4, 0.02)
+    assert (pace.draft_s, pace.num_at_once) == (pytest.approx(0.0029), 2)
+    assert (plan.Pace(1.0).num_at_once, plan.Pace(1e-9).num_at_once) == (1, 32)
+    alone = Speculator(plan.Plan("edge", k=1), VOCABULARY, started(), pace)
+    assert alone.next(0.0) == plan.DraftMore(2)
+
+
+def test_a_plan_is_of_the_fluent_preset_and_counts_begin_at_0():
+    assert plan.PRESETS == {"fluent": (5.75, 4), "quality": (3.25, 6)}
+    assert plan.Plan() == plan.Plan("gated", 4, 5.75, Rules(), 5.0, ahead=0, credits=1, grows=False)
+    assert not any(astuple(plan.Counts()))
+    assert plan.Counts().verified_share == 0.0
+    assert plan.Counts(n_verified=1, n_committed=4).verified_share == 0.25
 
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
@@ -115,6 +165,10 @@ def test_accept_is_the_longest_equal_prefix():
     assert plan.accept([], [3]) == (0, 3)
     with pytest.raises(ValueError, match="need 2"):
         plan.accept([1], [1])
+
+
+def test_the_hash_of_ids_is_part_of_the_wire_format():
+    assert plan.prefix_hash([1, 70_000]).hex() == "9ac73599afce2c17"
 
 
 KINDS = st.sampled_from(["extend", "feed", "cut", "commit"])
@@ -163,6 +217,34 @@ def test_a_committed_id_is_never_cut():
         sequence.replace_tail(2)
     sequence.replace_tail(3, [8])
     assert sequence.answer == [5, 6, 8]
+
+
+def test_all_ids_may_be_cached_until_the_answer_begins():
+    sequence = Sequence([1, 2, 3], 3)
+    sequence.replace_tail(3)
+    assert sequence.n_cached == 3
+    sequence.replace_tail(2, [7, 8])
+    sequence.mark_fed(2)
+    assert (sequence.ids, sequence.n_cached) == ((1, 2, 7, 8), 4)
+    sequence.start_answer()
+    assert sequence.pending == [8]
+    with pytest.raises(RuntimeError, match="not started"):
+        Sequence([1]).answer  # noqa: B018
+
+
+IMPOSSIBLE = [
+    *(lambda _, n=n: Sequence([1], n) for n in (-1, 2)),
+    lambda _: Sequence().start_answer(),
+    *(lambda sequence, n=n: sequence.mark_fed(n) for n in (-1, 4)),
+    *(lambda sequence, n=n: sequence.replace_tail(n) for n in (2, 4)),
+    *(lambda sequence, n=n: sequence.commit(n) for n in (-1, 1)),
+]
+
+
+@pytest.mark.parametrize("do", IMPOSSIBLE)
+def test_lengths_that_cannot_be_are_refused(do):
+    with pytest.raises(ValueError, match=r"cannot|outside|needs"):
+        do(started())
 
 
 GRID = np.linspace(0, 1, 41)

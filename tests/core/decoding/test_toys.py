@@ -149,11 +149,13 @@ def answered(house):
                 house.draft(n)
             case plan.VerifyRequest() as request:
                 assert machine.num_in_flight <= house.plan.credits
+                assert house.is_up or house.plan.mode != "gated"
                 house.ask(request)
             case plan.Wait(until):
                 assert until > house.now, "it would be asked again at once, for ever"
                 house.now = min(until, house.due[0][0]) if house.due else until
             case plan.Emit(ids, is_verified):
+                assert len(ids) == 1 or house.plan.mode != "edge"
                 for token in ids:
                     assert not is_verified or house.says(shown) == token
                     shown.append(token)
@@ -170,6 +172,7 @@ def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed):
     counts, sequence = house.machine.counts, house.sequence
     assert shown == sequence.answer == sequence.answer[: sequence.n_committed]
     assert (counts.n_committed, counts.n_verified) == (len(shown), num_verified)
+    assert counts.cloud_calls == len(house.numbers)
     own = sum(sequence.is_drafted[len(PROMPT) :])
     unshown = counts.n_drafted - own - counts.n_wasted - counts.n_ahead_wasted
     assert unshown == 0 or (unshown == 1 and reason in ("eos", "loop")), (
@@ -187,7 +190,8 @@ def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(seed, 
     """Invariants 4 and 8, for any k, ahead and credits; gated too, while no deadline is missed."""
     for faults in ((), ("twice", "restart")):
         house = House(seed, faults, kind, "exact", form)
-        answer, reason, _ = answered(house)
+        answer, reason, num_verified = answered(house)
+        assert num_verified == len(answer)
         told = house.plan.rules, house.sampling, form
         assert (answer, reason) == target_alone(house.target, VOCABULARY, PROMPT, *told)
         if not faults:

@@ -2,6 +2,7 @@
 weights, each way an answer stops; the vocabulary's never-mask, fingerprint and text.
 """
 
+import math
 import re
 
 import msgspec
@@ -83,7 +84,24 @@ def test_rules_from_elsewhere_that_mean_nothing_are_refused(wrong):
         msgspec.convert(wrong, Rules)
 
 
-answers = st.lists(st.integers(0, len(TOKENS) - 2), max_size=30)
+def test_rules_that_no_option_changes():
+    defaults = Rules(1.22, True, 3, 4, 8, 16, 96, True, True, True, form="all", language="")
+    assert Rules() == Rules().saying("all") == defaults
+    assert Rules().saying("rate") == Rules(form="rate", min_new_tokens=0), "it may be short"
+    assert Rules.off() == Rules(1.0, False, 0, 0, 0, 0, 96, False, False, False, form="")
+
+
+def test_chance_that_cannot_be_is_refused():
+    for chance in [(-1.0,), (1e-7,), (1e7,), (1, 0.0), (1, 1.1), (1, 1, -1), (1, 1, 2**64)]:
+        with pytest.raises(ValueError, match=("temperature", "top_p", "seed")[len(chance) - 1]):
+            settings.Sampling(*chance)
+    for temperature in (0.0, 1e-6, 1e6):
+        settings.Sampling(temperature, 1.0, 2**64 - 1)
+    assert settings.Sampling() == settings.Sampling(0.0, 1.0, 0)
+
+
+few_ids = st.lists(st.sampled_from(ids("音", "色", "中", "，")), max_size=12)  # which come again
+answers = st.lists(st.integers(0, len(TOKENS) - 2), max_size=30) | few_ids
 
 
 WORD = "[^\\W\\d_\u4e00-\u9fff]+"  # of letters that are not Han
@@ -134,9 +152,12 @@ rule_settings = st.sampled_from(few_rules) | st.builds(Rules, **numbers, clean=s
 
 @example(ids("慢", "音", "色", "中"), few_rules[1])  # as much content as a word, in no word
 @example(ids("hu"), few_rules[1])
+@example(ids("hu", " "), few_rules[0])
+@example(ids("音", "色", "中"), Rules(min_new_tokens=5))
 @given(answers, rule_settings)
 def test_id_sets_equal_a_count_by_hand(answer, rules):
     constraint = constrain(VOCABULARY, rules, answer)
+    assert {part.dtype for part in constraint[:-1]} == {np.dtype(np.int64)}
     text = VOCABULARY.text_of(answer)
     for i in range(len(ID)):
         if rules.clean and VOCABULARY.never[i]:
@@ -195,6 +216,12 @@ LOGS = st.dictionaries(
 )
 
 
+def test_a_level_without_a_chance_has_the_least_weight():
+    assert settings.quantised({"rate": [-math.inf, 2.0], "pitch": [1, 1]}) == {"rate": (-1023, 0)}
+    with pytest.raises(ValueError, match="NaN"):
+        settings.quantised({"rate": [0.0, math.nan]})
+
+
 @given(LOGS)
 def test_quantised_weights_are_within_half_a_unit(logs):
     found = settings.quantised(logs)
@@ -229,25 +256,33 @@ ENDS = [
     ),
     (Rules(max_new_tokens=4), NO_PERIOD[:2], 4, None),
     (Rules(max_new_tokens=4), NO_PERIOD[:3], 4, "max_tokens"),
+    *((Rules(loop_global=is_on), [1] * 7, 1, "loop" if is_on else None) for is_on in (0, 1)),
 ]
 
 
 def test_each_way_an_answer_ends():
     for rules, answer, token, reason in ENDS:
         assert settings.stop(SMALL, rules, answer, token) == reason, (rules, answer, token)
+    found = {reason for *_, reason in ENDS if reason}
+    assert {*settings.STOP_REASONS} == found | {"no_speech", "cancelled"}
+    assert {*settings.NOT_SHOWN} == {"eos", "loop"}
 
 
-@given(st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=40))
-def test_loop_equals_a_test_by_hand(ids):
-    wanted = False
-    for p in range(1, 9):
-        tail = ids[-max(8, 2 * p) :]
-        wanted |= len(tail) == max(8, 2 * p) and all(
-            tail[i] == tail[i - p] for i in range(p, len(tail))
-        )
-    assert (settings.stop(SMALL, RULES, ids[:-1], ids[-1]) == "loop") == wanted
-    if wanted:
-        assert settings.loop_suspected(ids), "suspicion never comes after the stop"
+some_ids = st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=9)
+
+
+def repeats(ids, p, width):
+    tail = ids[-width:]
+    return len(tail) == width and all(tail[i] == tail[i - p] for i in range(p, width))
+
+
+@given(some_ids, some_ids, st.integers(1, 20))
+def test_loop_equals_a_test_by_hand(begun, again, num):
+    ids = [*begun, *(again * 20)[:num]]
+    is_over = any(repeats(ids, p, max(8, 2 * p)) for p in range(1, 9))
+    assert (settings.stop(SMALL, RULES, ids[:-1], ids[-1]) == "loop") == is_over
+    is_suspected = any(repeats(ids, p, p + (3 if p < 8 else 4)) for p in range(1, 9))
+    assert is_over <= settings.loop_suspected(ids) == is_suspected, "it never comes after the stop"
 
 
 def toy(*tokens, special=("<eos>",), size=None):

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from fakes import levels_said
+from fakes import WORDS, levels_said, toy_vocabulary
 
 from bench.sentence_quality import measure
 from pipelines.embedded import export, sentences
@@ -27,6 +27,7 @@ from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 
 RULES = Rules()
+TOY = toy_vocabulary()
 LEARNT = ("", "说话人", "这位讲者", "这段录音里")  # of the sentences that the shipped pair learnt
 
 
@@ -225,3 +226,40 @@ def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, b
     assert form.is_whole(text)
     assert not form.is_whole(text.replace(good, bad, 1))
     assert not form.is_whole(text.replace(good, bad))
+
+
+def test_the_marks_of_a_language():
+    assert {marks_of(code) for code in ("zh", "zh-Hans", "yue", "ja")} == {("，", "。", "")}
+    assert {marks_of(code) for code in ("en", "de-AT", "")} == {(",", ".", " ")}
+
+
+PAIR = {"rate": (["语速较慢"], ["语速快", "快"]), "pitch": (["高"], ["音调平稳"])}
+
+
+def small_form(phrases=PAIR, **openings):
+    card = {name: [{"phrases": each} for each in levels] for name, levels in phrases.items()}
+    return SentenceForm(TOY, card, **openings)
+
+
+@pytest.mark.parametrize("wrong", ["语速，快", "语速快。", "语速飞", "飞语速"])
+def test_a_form_without_a_phrase_of_an_attribute_is_not_to_be_used(wrong):
+    """A phrase with a mark, or one that no ids spell, is none."""
+    assert small_form().can_be_said
+    assert small_form(PAIR | {"rate": ([wrong], ["快"])}).can_be_said
+    assert not small_form(PAIR | {"rate": ([wrong],)}).can_be_said
+    assert not small_form(openings=["飞"]).can_be_said
+    assert not small_form(marks=marks_of("en")).can_be_said, "it has no opening"
+
+
+def test_a_guess_is_the_sentence_of_the_best_levels():
+    """With the first opening, but for the id that ends it; then the model decides."""
+    form = small_form(openings=["说话人", "声音"]).weighted({"rate": (-9, 0), "pitch": (0, -9)})
+    ids = form.guess([], 99)
+    assert TOY.text_of(ids) == "说话人语速快，高"
+    assert ids[0] == WORDS.index("说话人"), "the longest id"
+    for n in range(len(ids)):
+        assert form.guess(ids[:n], 2) == ids[n : n + 2]
+    others = [WORDS.index(word) for word in ("声音", "音调", "平稳", "，", "语速")]
+    assert TOY.text_of(form.guess(others, 99)) == "快"
+    assert form.guess([*ids, WORDS.index("。")], 99) == []
+    assert form.guess([WORDS.index("，")], 99) == []
