@@ -17,19 +17,8 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from streamer.audio.file import chunks_of, open_audio
+from streamer.core.audio import pcm
 from streamer.core.audio import turn as trim
-from streamer.core.audio.pcm import (
-    MAX_MAGNITUDE,
-    SAMPLE_RATE_HZ,
-    TELEPHONE_HZ,
-    BadAudio,
-    Chunker,
-    HighBand,
-    Mixer,
-    OffsetFilter,
-    from_g711,
-    on_grid,
-)
 
 RATES = [1_000, 8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 384_000]
 
@@ -53,47 +42,47 @@ def hear(chunker, frames, cuts=()):
 )
 def test_streamed_frames_equal_whole(rate, channels, length, cuts):
     x = noise(length, length, channels)
-    whole = hear(Chunker(rate, channels), x)
+    whole = hear(pcm.Chunker(rate, channels), x)
     for frames in (x, np.asfortranarray(x)):
-        assert np.array_equal(hear(Chunker(rate, channels), frames, cuts), whole)
+        assert np.array_equal(hear(pcm.Chunker(rate, channels), frames, cuts), whole)
 
 
 @pytest.mark.parametrize("rate", RATES)
 def test_equals_soxr_offline(rate):
     x = noise(rate // 2)
     expected = x if rate == 16_000 else soxr.resample(x, rate, 16_000, quality="MQ")
-    heard = hear(Chunker(rate), x, range(0, len(x), 997))
+    heard = hear(pcm.Chunker(rate), x, range(0, len(x), 997))
     assert abs(len(heard) - len(x) * 16_000 / rate) <= 1
-    if rate == TELEPHONE_HZ:  # it has a guess of what was cut off beside it
-        expected = HighBand().push(expected, is_last=True)
+    if rate == pcm.TELEPHONE_HZ:  # it has a guess of what was cut off beside it
+        expected = pcm.HighBand().push(expected, is_last=True)
     np.testing.assert_allclose(heard, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [24_000, 44_100, 48_000, 96_000])
 def test_added_delay_is_at_most_50_ms(rate):
-    chunker, heard = Chunker(rate), 0
+    chunker, heard = pcm.Chunker(rate), 0
     for i in range(100):
         heard += len(chunker.push(np.zeros(rate // 100, np.float32)))
         assert (i + 1) / 100 - heard / 16_000 <= 0.05 + 1e-9
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2 * MAX_MAGNITUDE])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2 * pcm.MAX_MAGNITUDE])
 @pytest.mark.parametrize("cuts", [[], [100, 8_000], range(0, 30_000, 7)])
 def test_bad_samples_are_refused_with_their_place(value, cuts):
     x = noise(30_000, channels=2)
     x[24_000, 1] = value
-    with pytest.raises(BadAudio, match=r"^bad audio at 0\.500 s: .* channel 1") as caught:
-        hear(Chunker(48_000, 2), x, cuts)
+    with pytest.raises(pcm.BadAudio, match=r"^bad audio at 0\.500 s: .* channel 1") as caught:
+        hear(pcm.Chunker(48_000, 2), x, cuts)
     assert "\n" not in str(caught.value)
 
 
 def test_a_refused_push_changes_nothing():
-    chunker, x = Chunker(24_000), noise(4000)
+    chunker, x = pcm.Chunker(24_000), noise(4000)
     first = chunker.push(x[:2000])
-    with pytest.raises(BadAudio):
+    with pytest.raises(pcm.BadAudio):
         chunker.push(np.full(9, np.nan))
     rest = [chunker.push(x[2000:]), chunker.finish()]
-    assert np.array_equal(np.concatenate([first, *rest]), hear(Chunker(24_000), x))
+    assert np.array_equal(np.concatenate([first, *rest]), hear(pcm.Chunker(24_000), x))
 
 
 RATE = 16_000
@@ -103,7 +92,7 @@ VOICE, OTHER = (np.float32(0.1) * noise(2 * RATE, seed) for seed in (0, 1))
 
 def mixed(*channels):
     """(samples, the line about silent channels)"""
-    mixer = Mixer(len(channels), RATE)
+    mixer = pcm.Mixer(len(channels), RATE)
     return mixer.push(np.column_stack(channels), is_last=True), mixer.told()
 
 
@@ -135,8 +124,8 @@ def test_the_table_is_mixed_as_loud_as_it_says_and_the_page_mixes_it_so():
     told = json.dumps([sound_of(case).tolist() for case in CASES])
     done = subprocess.run(["node", "-e", program], input=told, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for (found, _), pcm in zip(wanted, json.loads(done.stdout), strict=True):
-        assert np.abs(np.array(pcm) / 32_768 - np.clip(found, -1, 1)).max() <= 1 / 32_768
+    for (found, _), other in zip(wanted, json.loads(done.stdout), strict=True):
+        assert np.abs(np.array(other) / 32_768 - np.clip(found, -1, 1)).max() <= 1 / 32_768
 
 
 def test_another_channel_is_heard_once_it_is_louder():
@@ -155,8 +144,10 @@ def test_a_silent_channel_is_told_unless_another_is_named():
         assert audio.warning == warning
 
 
-SECOND = SAMPLE_RATE_HZ
-NOISE = on_grid((0.05 * np.random.default_rng(0).standard_normal(3 * SECOND)).astype(np.float32))
+SECOND = pcm.SAMPLE_RATE_HZ
+NOISE = pcm.on_grid(
+    (0.05 * np.random.default_rng(0).standard_normal(3 * SECOND)).astype(np.float32)
+)
 
 
 @pytest.mark.parametrize(("law", "subtype"), [("pcmu", "ULAW"), ("pcma", "ALAW")])
@@ -164,22 +155,22 @@ def test_every_code_is_the_level_that_libsndfile_reads(law, subtype):
     codes = bytes(range(256))
     raw = {"samplerate": 8_000, "channels": 1, "format": "RAW", "subtype": subtype}
     wanted, _ = soundfile.read(io.BytesIO(codes), dtype="float32", **raw)
-    assert np.array_equal(from_g711(codes, law), wanted)
+    assert np.array_equal(pcm.from_g711(codes, law), wanted)
 
 
 @given(st.lists(st.integers(0, 3 * SECOND), max_size=12), st.sampled_from([0.0, 0.3, -0.01]))
 def test_no_cut_changes_a_bit(cuts, offset):
-    whole = on_grid(NOISE + np.float32(offset))
+    whole = pcm.on_grid(NOISE + np.float32(offset))
     whole[SECOND : SECOND + 5_000] = 0
-    cut = OffsetFilter()
+    cut = pcm.OffsetFilter()
     pieces = [cut.push(piece) for piece in np.split(whole, sorted(cuts))]
-    assert np.array_equal(np.concatenate(pieces), OffsetFilter().push(whole))
+    assert np.array_equal(np.concatenate(pieces), pcm.OffsetFilter().push(whole))
 
 
 @pytest.mark.parametrize("hz", [60, 83, 100, 250, 1000])
 def test_a_voice_keeps_its_level(hz):
     tone = np.sin(2 * np.pi * hz * np.arange(2 * SECOND) / SECOND).astype(np.float32) / 2
-    found = OffsetFilter().push(tone)[SECOND:]
+    found = pcm.OffsetFilter().push(tone)[SECOND:]
     assert 20 * np.log10(found.std() / tone[SECOND:].std()) == pytest.approx(0, abs=0.2)
 
 
@@ -188,9 +179,9 @@ def test_a_voice_is_nearly_as_bright_as_it_was():
     off, high = [], np.fft.rfftfreq(SECOND, 1 / SECOND) >= 3_800
     for index in range(4):
         samples = speech.recording(index)
-        narrow = soxr.resample(samples, SECOND, TELEPHONE_HZ)
-        narrow = soxr.resample(narrow, TELEPHONE_HZ, SECOND, "MQ")
-        both = HighBand().push(narrow, is_last=True), samples
+        narrow = soxr.resample(samples, SECOND, pcm.TELEPHONE_HZ)
+        narrow = soxr.resample(narrow, pcm.TELEPHONE_HZ, SECOND, "MQ")
+        both = pcm.HighBand().push(narrow, is_last=True), samples
         for at in range(0, len(samples) - SECOND, SECOND):
             powers = [np.abs(np.fft.rfft(x[at : at + SECOND])) ** 2 for x in both]
             found, was = (10 * np.log10(power[high].mean()) for power in powers)
@@ -203,7 +194,7 @@ LEAD = trim.LEAD_SAMPLES + trim.STEP_SAMPLES  # at most
 
 def sound(seconds, seed=0):
     noise = np.random.default_rng(seed).standard_normal(int(seconds * SECOND))
-    return on_grid((0.05 * noise).astype(np.float32))
+    return pcm.on_grid((0.05 * noise).astype(np.float32))
 
 
 def silence(num_samples):
@@ -213,11 +204,11 @@ def silence(num_samples):
 @given(cuts=st.lists(st.integers(0, 4 * SECOND), max_size=12), noise=st.sampled_from([-90, -45]))
 def test_no_cut_changes_what_is_heard(cuts, noise):
     """Half a second of a room at -74 dBFS, sound, a pause in the room, sound, the room."""
-    room = on_grid((0.0002 * np.random.default_rng(1).standard_normal(4 * SECOND)).astype("f4"))
+    room = pcm.on_grid((0.0002 * np.random.default_rng(1).standard_normal(4 * SECOND)).astype("f4"))
     room[SECOND // 2 : SECOND] += sound(0.5)
     room[2 * SECOND : 3 * SECOND] += sound(1, 2)
     louder = 10 ** (noise / 20) * np.random.default_rng(5).standard_normal(len(room))
-    whole, one = on_grid((on_grid(room) + louder).astype(np.float32)), trim.Trim()
+    whole, one = pcm.on_grid((pcm.on_grid(room) + louder).astype(np.float32)), trim.Trim()
     heard = [one.push(piece)[0] for piece in np.split(whole, sorted(cuts))]
     heard.append(one.push(trim.NOTHING, is_last=True)[0])
     assert np.array_equal(np.concatenate(heard), trim.trimmed(whole))
@@ -249,7 +240,7 @@ def test_a_pause_inside_is_heard_up_to_two_seconds():
 
 @pytest.mark.parametrize("room", [silence(30 * SECOND), sound(30) * np.float32(0.1)])
 def test_without_any_sound_the_last_two_seconds_are_heard(room):
-    one, room = trim.Trim(), on_grid(room)
+    one, room = trim.Trim(), pcm.on_grid(room)
     assert not any(map(len, one.push(room)))
     heard, span = one.push(trim.NOTHING, is_last=True)
     assert np.array_equal(span, heard)
@@ -271,5 +262,5 @@ def holds(heard, whole):
 def test_a_rumble_is_no_sound(hz):
     rumble = np.cos(2 * np.pi * hz * np.arange(SECOND) / SECOND).astype(np.float32) / 70
     voice = sound(2)
-    lone = trim.trimmed(on_grid(np.concatenate([silence(SECOND), voice])))
-    assert abs(len(trim.trimmed(on_grid(np.concatenate([rumble, voice])))) - len(lone)) <= 2560
+    lone = trim.trimmed(pcm.on_grid(np.concatenate([silence(SECOND), voice])))
+    assert abs(len(trim.trimmed(pcm.on_grid(np.concatenate([rumble, voice])))) - len(lone)) <= 2560

@@ -13,20 +13,13 @@ from bench.sentence_quality import measure
 from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
+from streamer.core.rules import settings
 from streamer.core.rules.form import BEGIN, SentenceForm, marks_of
-from streamer.core.rules.settings import (
-    LOOP_COUNT,
-    UNITS_PER_NAT,
-    Rules,
-    constrain,
-    loop_suspected,
-    stop,
-)
 from streamer.model.checkpoint.card import Tokenizer, card_of, read_card
 from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 
-RULES = Rules()
+RULES = settings.Rules()
 TOY = toy_vocabulary()
 LEARNT = ("", "说话人", "这位讲者", "这段录音里")  # of the sentences that the shipped pair learnt
 
@@ -66,12 +59,12 @@ def test_no_rule_touches_a_sentence_of_the_form(model, n):
         assert vocabulary.text_of(ids) == text
         assert not vocabulary.never[ids].any(), text
         for i, chosen in enumerate(ids):
-            constraint = constrain(vocabulary, RULES, ids[:i])
+            constraint = settings.constrain(vocabulary, RULES, ids[:i])
             for name in ("never", "commas", "adjacency", "ngram", "lowered", "penalised"):
                 assert chosen not in getattr(constraint, name), f"{name}: {text} at {chosen}"
-            assert constraint.recent.count(chosen) < LOOP_COUNT, text
-            assert not loop_suspected(ids[: i + 1]), text
-            end = stop(vocabulary, RULES, ids[:i], chosen)
+            assert constraint.recent.count(chosen) < settings.LOOP_COUNT, text
+            assert not settings.loop_suspected(ids[: i + 1]), text
+            end = settings.stop(vocabulary, RULES, ids[:i], chosen)
             assert end == ("sentence" if i == len(ids) - 1 else None), text
         quality = measure(vocabulary, ids)
         assert quality.one_sentence
@@ -201,7 +194,9 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(famil
     text = vocabulary.text_of(answer)
     found = levels_said(text, language)
     assert parse(text, phrases) == found
-    assert total * UNITS_PER_NAT == sum(weights[name][level] for name, level in found.items())
+    assert total * settings.UNITS_PER_NAT == sum(
+        weights[name][level] for name, level in found.items()
+    )
 
 
 @pytest.mark.parametrize(

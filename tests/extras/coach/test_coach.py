@@ -16,24 +16,15 @@ from hypothesis import strategies as st
 from parselmouth.praat import call
 from speech import RATE_HZ, recording
 
-from streamer import (
-    Baseline,
-    BaselineKnown,
-    Coach,
-    CoachNews,
-    Describer,
-    Description,
-    Measures,
-    Nudge,
-)
+import streamer
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.extras.coach.network import FORM, NUM_BANDS, WEIGHTS, Heard, Voice, steps_of
 from streamer.extras.coach.nudges import KINDS, Now, Nudger
 from streamer.extras.coach.options import BaselineError
 from streamer.extras.coach.session import SessionCoach
 
-USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
-COACH = Coach(filled_per_min=6)
+USUAL = streamer.Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
+COACH = streamer.Coach(filled_per_min=6)
 STEP_S = 0.2
 CHANGES = {
     "too_fast": {"tempo": 0.9},
@@ -129,7 +120,9 @@ def test_the_same_for_every_cut(seed, cuts):
         assert np.allclose(joined, getattr(whole, name), atol=1e-3)
 
 
-KEPT = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2, -0.1, 0.22)
+KEPT = streamer.Baseline(
+    4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2, -0.1, 0.22
+)
 
 SAVED = KEPT.as_json()
 OTHER = "another version of streamer saved this baseline; leave it out"
@@ -154,7 +147,7 @@ def test_a_profile_that_cannot_be_is_told_in_one_line(tmp_path, content, told):
     text = content if isinstance(content, str) else json.dumps(content)
     (tmp_path / "me.json").write_text(text)
     with pytest.raises(BaselineError) as error:
-        Baseline.load(tmp_path / "me.json")
+        streamer.Baseline.load(tmp_path / "me.json")
     assert str(error.value).startswith(f"{tmp_path / 'me.json'}: ")
     assert told in str(error.value)
     assert "\n" not in str(error.value)
@@ -162,14 +155,14 @@ def test_a_profile_that_cannot_be_is_told_in_one_line(tmp_path, content, told):
 
 def test_a_coach_comes_from_keywords_text_and_a_file(tmp_path):
     (tmp_path / "coach.toml").write_text("fast_ratio = 1.3\nsilence_s = 8\n")
-    wanted = Coach(fast_ratio=1.3, silence_s=8.0)
-    assert Coach.of({"fast_ratio": 1.3, "silence_s": 8}) == wanted
-    assert Coach.parse("fast_ratio=1.3, silence_s=8") == wanted
-    assert Coach.parse(str(tmp_path / "coach.toml")) == wanted
-    assert Coach.of({"silence_s": 8}, Coach(fast_ratio=1.3)) == wanted
-    assert Coach.of({"baseline": KEPT.as_json()}).baseline == KEPT
+    wanted = streamer.Coach(fast_ratio=1.3, silence_s=8.0)
+    assert streamer.Coach.of({"fast_ratio": 1.3, "silence_s": 8}) == wanted
+    assert streamer.Coach.parse("fast_ratio=1.3, silence_s=8") == wanted
+    assert streamer.Coach.parse(str(tmp_path / "coach.toml")) == wanted
+    assert streamer.Coach.of({"silence_s": 8}, streamer.Coach(fast_ratio=1.3)) == wanted
+    assert streamer.Coach.of({"baseline": KEPT.as_json()}).baseline == KEPT
     KEPT.save(tmp_path / "me.json")
-    assert Coach.parse(f"baseline={tmp_path / 'me.json'}").baseline == KEPT
+    assert streamer.Coach.parse(f"baseline={tmp_path / 'me.json'}").baseline == KEPT
 
 
 def reading(num):
@@ -181,7 +174,7 @@ async def coached(samples, coach, size=8_000, **options):
     """(events of a live session, its baseline)"""
     data = (samples * 32767).astype("<i2")
     async with (
-        Describer.open(mode="edge") as describer,
+        streamer.Describer.open(mode="edge") as describer,
         describer.session(vad=True, coach=coach, **options) as session,
         anyio.create_task_group() as group,
     ):
@@ -201,31 +194,31 @@ async def test_a_reading_that_grows_fast_is_told():
     calm = reading(6)
     sound = parselmouth.Sound(calm.astype(float), RATE_HZ)
     fast = call(sound, "Lengthen (overlap-add)", 75, 500, 1 / 2.2)  # at the same pitch
-    coach = Coach(learn_s=10, flat_ratio=0, breath_s=0)
+    coach = streamer.Coach(learn_s=10, flat_ratio=0, breath_s=0)
     events, baseline = await coached(
         np.concatenate([calm, fast.values[0].astype(np.float32)]), coach
     )
-    (nudge,) = [event for event in events if isinstance(event, Nudge)]
+    (nudge,) = [event for event in events if isinstance(event, streamer.Nudge)]
     assert (nudge.kind, nudge.usual) == ("too_fast", baseline.rate_syllables_per_s)
     assert nudge.t_s > len(calm) / RATE_HZ
     assert nudge.value > nudge.usual
-    (known,) = [event for event in events if isinstance(event, BaselineKnown)]
+    (known,) = [event for event in events if isinstance(event, streamer.BaselineKnown)]
     assert known.baseline == baseline
     assert baseline.speech_s == pytest.approx(10, abs=0.5)
-    assert any(isinstance(event, Description) for event in events)
-    assert not any(isinstance(event, Measures) for event in events)
+    assert any(isinstance(event, streamer.Description) for event in events)
+    assert not any(isinstance(event, streamer.Measures) for event in events)
 
 
 async def test_no_cut_changes_a_nudge():
-    usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, -25.0, 2.0, 0.0, 0.2, 0.0, 0.2)
-    coach = Coach(baseline=usual, silence_s=6, breath_s=3)
+    usual = streamer.Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, -25.0, 2.0, 0.0, 0.2, 0.0, 0.2)
+    coach = streamer.Coach(baseline=usual, silence_s=6, breath_s=3)
     soft = np.concatenate([reading(3) * 0.01, np.zeros(9 * RATE_HZ, np.float32)])
     told = []
     for size in (700, 16_000):
         events, baseline = await coached(soft, coach, size)
         assert baseline == usual
-        told.append([event for event in events if isinstance(event, Nudge)])
-        times = [event.t_s for event in events if isinstance(event, CoachNews)]
+        told.append([event for event in events if isinstance(event, streamer.Nudge)])
+        times = [event.t_s for event in events if isinstance(event, streamer.CoachNews)]
         assert times == sorted(times)
     assert told[0] == told[1]
     assert {"too_soft", "long_silence"} <= {nudge.kind for nudge in told[0]}
@@ -234,7 +227,7 @@ async def test_no_cut_changes_a_nudge():
 
 @pytest.mark.long
 def test_silence_without_end_takes_no_memory():
-    coach, silence = SessionCoach(Coach()), np.zeros(2 * RATE_HZ, np.float32)
+    coach, silence = SessionCoach(streamer.Coach()), np.zeros(2 * RATE_HZ, np.float32)
 
     def traced_kb(minutes):
         for _ in range(30 * minutes):

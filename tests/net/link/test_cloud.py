@@ -5,22 +5,8 @@ import random
 import signal
 
 import anyio
+import far
 import pytest
-from far import (
-    FIRST,
-    RULES,
-    Slow,
-    answering,
-    free_port,
-    hear,
-    judging,
-    linked,
-    obliging,
-    serving_judges,
-    sound,
-    spoken,
-    verifying,
-)
 from msgspec.structs import replace
 from processes import PATIENCE_S, until
 from speech import SAMPLES
@@ -38,13 +24,13 @@ from streamer.stages.events import TargetLost, TurnFailed
 
 async def test_a_turn_has_a_websocket_of_its_own_and_never_waits_for_a_handshake():
     """One is spare when a turn begins; each is closed with its turn."""
-    async with serving_judges() as (port, server), linked(port) as link:
+    async with far.serving_judges() as (port, server), far.linked(port) as link:
         await until(lambda: link.is_up)
         assert len(server.links) == 1
         for _ in range(3):
             await until(lambda: link._spare is not None)
-            spare, target = link._spare, link.listen(RULES)
-            await hear(target, sound(0.1))
+            spare, target = link._spare, link.listen(far.RULES)
+            await far.hear(target, far.sound(0.1))
             await until(lambda: len(link._taken) == 1)
             assert link._spare is not spare, "it is the turn's"
             await until(lambda: len(server.links) == 2)
@@ -71,16 +57,19 @@ ESCAPE = "no\x1b[31m \x9b\u202ered\nlines\x07"
 
 
 async def test_words_of_a_verifier_reach_people_as_one_plain_line():
-    async with answering(lambda *_: [wire.Rejected(True, ESCAPE)]) as port, linked(port) as link:
+    async with (
+        far.answering(lambda *_: [wire.Rejected(True, ESCAPE)]) as port,
+        far.linked(port) as link,
+    ):
         with pytest.raises(TargetLost) as lost:
-            await link.listen(RULES).verify(FIRST)
+            await link.listen(far.RULES).verify(far.FIRST)
         assert str(lost.value).isprintable()
         assert "lines" in str(lost.value)
 
     async def refuse(websocket, request):
         return websocket.respond(401, ESCAPE)
 
-    async with answering(None, refuse) as port, linked(port) as link:
+    async with far.answering(None, refuse) as port, far.linked(port) as link:
         await link.settled(5.0)
         assert link.lost.isprintable()
         assert "401" in link.lost
@@ -94,12 +83,12 @@ async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
         num_asked += 1
         return websocket.respond(503, "full\n") if num_asked > 1 else None
 
-    async with answering(obliging, decide) as port, linked(port) as link:
+    async with far.answering(far.obliging, decide) as port, far.linked(port) as link:
         await until(lambda: link.is_up)
-        target = await spoken(link, 0.1)
+        target = await far.spoken(link, 0.1)
         await until(lambda: num_asked > 2)
         assert (link.is_up, target.is_up) == (True, True)
-        assert (await target.verify(FIRST)).next_id == 5
+        assert (await target.verify(far.FIRST)).next_id == 5
         target.close()
         await until(lambda: not link.is_up)
         assert link.trouble == "HTTP 503 (full)"
@@ -113,25 +102,25 @@ async def test_a_door_that_says_404_for_a_moment_ends_no_turn():
         sockets.add(websocket)
         return websocket.respond(status, "no such path\n") if status else None
 
-    async with answering(obliging, decide) as port, linked(port) as link:
+    async with far.answering(far.obliging, decide) as port, far.linked(port) as link:
         await until(lambda: link.is_up)
-        target = await spoken(link, 0.1)
-        assert (await target.verify(FIRST)).next_id == 5
+        target = await far.spoken(link, 0.1)
+        assert (await target.verify(far.FIRST)).next_id == 5
         status = 404
         for websocket in sockets:
             websocket.transport.abort()
         await until(lambda: "404" in link.trouble)
         status = None
         with anyio.fail_after(PATIENCE_S):
-            assert (await target.verify(replace(FIRST, number=2))).next_id == 5
+            assert (await target.verify(replace(far.FIRST, number=2))).next_id == 5
 
 
 async def test_a_verifier_that_floods_an_edge_is_left():
     def flood(message, chance):
         return [wire.Opened(0, "model"), *[wire.Heard(0, False)] * 5_000]
 
-    async with answering(flood) as port, linked(port) as link:
-        await spoken(link, 0.1)
+    async with far.answering(flood) as port, far.linked(port) as link:
+        await far.spoken(link, 0.1)
         await until(lambda: "more messages than a turn needs" in link.trouble)
 
 
@@ -140,21 +129,21 @@ async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
     judges = []
 
     def open_judge(turn):
-        judges.append((turn, Slow(4_000 if not judges else 1e9)))
+        judges.append((turn, far.Slow(4_000 if not judges else 1e9)))
         return judges[-1][1]
 
     async def gather(found, target):
-        found.append(await target.verify(FIRST))
+        found.append(await target.verify(far.FIRST))
 
-    async with serving_judges(open_judge) as (port, server), linked(port) as link:
+    async with far.serving_judges(open_judge) as (port, server), far.linked(port) as link:
         await until(lambda: link.is_up)
-        slow, late = await spoken(link, 60.0), []
+        slow, late = await far.spoken(link, 60.0), []
         async with anyio.create_task_group() as group:
             group.start_soon(gather, late, slow)
             await until(lambda: judges and judges[0][1].num_heard)
-            quick = await spoken(link, 1.0)
+            quick = await far.spoken(link, 1.0)
             with anyio.fail_after(PATIENCE_S):
-                assert (await quick.verify(FIRST)).next_id == 5
+                assert (await quick.verify(far.FIRST)).next_id == 5
             await until(lambda: server.lag_s > 0)
             assert not late, "it has minutes to go"
             slow.failed()
@@ -171,37 +160,37 @@ async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
 async def test_a_recording_waits_for_a_verifier_that_moves():
     """One slower than speech hears all of it; one that hears nothing costs one budget."""
     async with (
-        serving_judges(lambda turn: Slow(6_000)) as (port, _),
-        linked(port, budget_s=PATIENCE_S) as link,
+        far.serving_judges(lambda turn: far.Slow(6_000)) as (port, _),
+        far.linked(port, budget_s=PATIENCE_S) as link,
     ):
         await link.settled(2.0)
-        target = await spoken(link, 2.0)
+        target = await far.spoken(link, 2.0)
         await target.prefilled()
         assert target.is_ready
-    async with answering(lambda *_: []) as port, linked(port, budget_s=0.2) as link:
+    async with far.answering(lambda *_: []) as port, far.linked(port, budget_s=0.2) as link:
         await link.settled(2.0)
-        target = await spoken(link, 2.0)
+        target = await far.spoken(link, 2.0)
         with anyio.fail_after(PATIENCE_S):
             await target.prefilled()
 
 
 async def test_no_turn_waits_for_a_verifier_that_was_never_there():
     """A request that waits, and a later one, end after a few tries; when it comes, it is asked."""
-    port = free_port()
-    async with linked(port) as link:
+    port = far.free_port()
+    async with far.linked(port) as link:
         for _ in range(2):
-            target = link.listen(RULES)
+            target = link.listen(far.RULES)
             with anyio.fail_after(PATIENCE_S), pytest.raises(TargetLost) as lost:
-                await target.verify(FIRST)
+                await target.verify(far.FIRST)
             target.close()
             assert str(lost.value) == (
                 f"the verifier at ws://127.0.0.1:{port} is not there (Connection refused)"
             )
-        async with serving_judges(port=port):
+        async with far.serving_judges(port=port):
             await until(lambda: link.is_up)
-            target = await spoken(link, 0.1)
+            target = await far.spoken(link, 0.1)
             with anyio.fail_after(PATIENCE_S):
-                assert (await target.verify(FIRST)).next_id == 5
+                assert (await target.verify(far.FIRST)).next_id == 5
             target.close()
 
 
@@ -242,13 +231,13 @@ async def test_a_verifier_is_killed_or_stopped_at_any_moment(wanted, blow, times
     """In the middle of turns; another takes the place of a dead one."""
     chance = random.Random(times)
     async with contextlib.AsyncExitStack() as stack:
-        url, process = stack.enter_context(verifying())
+        url, process = stack.enter_context(far.verifying())
         port = int(url.rsplit(":", 1)[1])
         proxy = await stack.enter_async_context(Proxy(port, Toxics(latency_s=0.005)))
         opened = {}
         for name, options in WAYS.items():
-            far = Describer.open(cloud=f"ws://127.0.0.1:{proxy.port}", **options)
-            opened[name] = await stack.enter_async_context(far)
+            linked = Describer.open(cloud=f"ws://127.0.0.1:{proxy.port}", **options)
+            opened[name] = await stack.enter_async_context(linked)
             await opened[name].load()
         for i in range(times):
             for describer in opened.values():
@@ -260,7 +249,7 @@ async def test_a_verifier_is_killed_or_stopped_at_any_moment(wanted, blow, times
                 await anyio.sleep(chance.uniform(0.0, 0.6))
                 process.send_signal(blow)
                 if blow is signal.SIGKILL:
-                    url, process = stack.enter_context(verifying())
+                    url, process = stack.enter_context(far.verifying())
                     proxy.target_port = int(url.rsplit(":", 1)[1])
                 else:
                     await anyio.sleep(chance.uniform(0.0, 1.0))
@@ -281,11 +270,11 @@ ESCAPE_ID = Tokenizer(CLOUD).vocabulary(shapes_of(CLOUD).text.vocab).texts.index
 
 
 HOSTILE = {
-    "an escape code": judging(lambda m: [Verdict(m.number, 0, ESCAPE_ID)]),
-    "refuses all": judging(lambda m: [Refusal(m.number, "prefix")]),
-    "rejects all": judging(lambda m: [wire.Rejected(False, "not now")]),
-    "rejects for good": judging(lambda m: [wire.Rejected(True, "not ever")]),
-    "no verdict": judging(lambda m: []),
+    "an escape code": far.judging(lambda m: [Verdict(m.number, 0, ESCAPE_ID)]),
+    "refuses all": far.judging(lambda m: [Refusal(m.number, "prefix")]),
+    "rejects all": far.judging(lambda m: [wire.Rejected(False, "not now")]),
+    "rejects for good": far.judging(lambda m: [wire.Rejected(True, "not ever")]),
+    "no verdict": far.judging(lambda m: []),
     "garbage for everything": lambda _, chance: [chance.randbytes(chance.randint(0, 60))],
     "silence": lambda m, _: [],
     "closes at once": None,
@@ -296,7 +285,7 @@ HOSTILE = {
 async def test_gated_goes_on_and_exact_says_so(lie, wanted):
     """Live and from a file: a file waits as long as a live turn would, and no longer."""
     alone = wanted["edge"][SAMPLES[0].name]["ids"]
-    async with answering(HOSTILE[lie]) as port:
+    async with far.answering(HOSTILE[lie]) as port:
         options = {"cloud": f"ws://127.0.0.1:{port}", "verify_budget_s": BUDGET_S}
         async with Describer.open(mode="gated", threshold=0.0, **options) as describer:
             await describer.load()

@@ -17,24 +17,12 @@ import openai
 import pytest
 import soundfile
 import websockets
+import wire
 from processes import EXIT_S, memory_mb, started
 from processes import until as wait_until
 from speech import SAMPLES, pcm, speech
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from wire import (
-    ANSWER,
-    COMMIT,
-    describe,
-    http,
-    opening,
-    running,
-    serving,
-    session_update,
-    text_of,
-    until,
-    until_metric,
-)
 
 from streamer.net.realtime import server as connection
 from streamer.net.realtime import session
@@ -42,7 +30,7 @@ from streamer.net.realtime.session import OBJECT_BYTES, Journal
 from streamer.net.service.service import DRAIN_S, MAX_WAITING
 
 VAD = {"type": "server_vad"}
-UPDATE = session_update(binary=True)
+UPDATE = wire.session_update(binary=True)
 
 
 async def to_the_end(ws):
@@ -57,28 +45,28 @@ async def to_the_end(ws):
 def test_turns_in_flight_are_answered_before_the_server_ends():
     """Wherever SIGTERM comes in a turn: sentence, close 1012, exit 0."""
     data = pcm(speech(4, 1))
-    with serving("--mode", "exact", "--max-sessions", 16) as (url, process):
+    with wire.serving("--mode", "exact", "--max-sessions", 16) as (url, process):
 
         async def one(before, ready):
             async with connect(url) as ws:
                 vad = VAD if before is None else None
-                await ws.send(session_update(vad=vad, binary=True, acks=True))
-                messages = [data[:30_000], data[30_000:], COMMIT, ANSWER]
+                await ws.send(wire.session_update(vad=vad, binary=True, acks=True))
+                messages = [data[:30_000], data[30_000:], wire.COMMIT, wire.ANSWER]
                 for message in messages[: 2 if before is None else before]:
                     await ws.send(message)
                 events = []
                 if before is None:
-                    events = await until(ws, "input_audio_buffer.speech_started")
+                    events = await wire.until(ws, "input_audio_buffer.speech_started")
                 while max((e.get("messages", 0) for e in events), default=0) <= (before or 2):
-                    events += await until(ws, "streamer.ack")
+                    events += await wire.until(ws, "streamer.ack")
                 if await ready.wait() == 0:
                     process.send_signal(signal.SIGTERM)
-                while http(url, "/readyz")[0] == 200:
+                while wire.http(url, "/readyz")[0] == 200:
                     await asyncio.sleep(0.02)
                 for message in [] if before is None else messages[before:]:
                     await ws.send(message)
                 events += await to_the_end(ws)
-                return before is None, text_of(events), ws.close_code
+                return before is None, wire.text_of(events), ws.close_code
 
         async def main():
             wanted = [1, 2, 3, 4, *[None] * 12]
@@ -91,10 +79,10 @@ def test_turns_in_flight_are_answered_before_the_server_ends():
         assert process.wait(EXIT_S) == 0
 
 
-@pytest.mark.parametrize("messages", [[ANSWER], [COMMIT]], ids=["uncommitted", "unasked"])
+@pytest.mark.parametrize("messages", [[wire.ANSWER], [wire.COMMIT]], ids=["uncommitted", "unasked"])
 def test_ctrl_c_says_what_it_waits_for_and_ends(messages):
     """A client that is silent now has nothing to wait for."""
-    end = "response.done" if messages == [ANSWER] else "input_audio_buffer.committed"
+    end = "response.done" if messages == [wire.ANSWER] else "input_audio_buffer.committed"
     with started("serve", "--mode", "edge", "--port", 0) as process:
         url = process.stdout.readline().split()[2]
 
@@ -102,7 +90,7 @@ def test_ctrl_c_says_what_it_waits_for_and_ends(messages):
             async with connect(url) as ws:
                 for message in (UPDATE, pcm(speech(2, 1)), *messages):
                     await ws.send(message)
-                await until(ws, end)
+                await wire.until(ws, end)
                 process.send_signal(signal.SIGINT)
                 await to_the_end(ws)
 
@@ -112,12 +100,12 @@ def test_ctrl_c_says_what_it_waits_for_and_ends(messages):
 
 
 async def test_the_second_stop_ends_at_once():
-    script = opening(waits=True, is_slow=True)
-    async with running(script) as (url, server), connect(url) as ws:
-        for message in (UPDATE, bytes(320), COMMIT, ANSWER, UPDATE):
+    script = wire.opening(waits=True, is_slow=True)
+    async with wire.running(script) as (url, server), connect(url) as ws:
+        for message in (UPDATE, bytes(320), wire.COMMIT, wire.ANSWER, UPDATE):
             await ws.send(message)
         for _ in range(2):  # after the second one the answer is asked for
-            await until(ws, "session.updated")
+            await wire.until(ws, "session.updated")
         with anyio.fail_after(DRAIN_S / 2):
             server.stop()
             await anyio.sleep(0.1)
@@ -129,28 +117,28 @@ async def test_the_second_stop_ends_at_once():
 async def say(url, seed):
     async with connect(url) as ws:
         await ws.send(UPDATE)
-        return text_of(await describe(ws, pcm(speech(3, seed)), seed))
+        return wire.text_of(await wire.describe(ws, pcm(speech(3, seed)), seed))
 
 
 async def test_clients_that_vanish_leave_nothing_behind():
     """Cut off at any moment: no sessions, queues, memory or slots stay."""
-    with serving("--mode", "exact", "--resume-s", 0, "--max-sessions", 8) as (url, process):
+    with wire.serving("--mode", "exact", "--resume-s", 0, "--max-sessions", 8) as (url, process):
 
         async def vanish(i):
             ws = await connect(url)
-            await ws.send(session_update(vad=VAD, binary=True, live_update_s=0.5))
+            await ws.send(wire.session_update(vad=VAD, binary=True, live_update_s=0.5))
             await ws.send(pcm(speech(0.5 + i % 6, i % 16)))
             await asyncio.sleep(0.03 * (i % 10))
             ws.transport.abort()
 
         await asyncio.gather(*(vanish(i) for i in range(8)))
-        await until_metric(url, "streamer_sessions 0.0")
+        await wire.until_metric(url, "streamer_sessions 0.0")
         memory = memory_mb(process)
         for i in range(6):
             await vanish(i)
-        await until_metric(url, "streamer_sessions 0.0")
+        await wire.until_metric(url, "streamer_sessions 0.0")
         for queue in ("pieces", "turns", "events", "unread"):
-            await until_metric(url, f'streamer_queue_depth{{queue="{queue}"}} 0.0')
+            await wire.until_metric(url, f'streamer_queue_depth{{queue="{queue}"}} 0.0')
         assert memory_mb(process) - memory < 30
         assert all(await asyncio.gather(*(say(url, i) for i in range(8))))
 
@@ -190,7 +178,7 @@ def slow_readers(server):
 )
 async def test_a_client_that_does_not_read_is_cut_off(script, messages):
     sessions = []
-    async with running(opening(sessions, **script), hold_s=0) as (url, server):
+    async with wire.running(wire.opening(sessions, **script), hold_s=0) as (url, server):
         ws = await connect(url, max_queue=1)
         ws.transport.pause_reading()
         for message in messages:
@@ -203,27 +191,27 @@ async def test_a_client_that_does_not_read_is_cut_off(script, messages):
 @pytest.mark.usefixtures("impatient")
 async def test_a_client_that_is_pushed_back_is_not_cut_off():
     """Its pongs wait after megabytes of its own audio, for several times the patience."""
-    async with running(opening(feed_s=0.05)) as (url, server):
+    async with wire.running(wire.opening(feed_s=0.05)) as (url, server):
         async with connect(url, compression=None) as ws:
             await ws.send(UPDATE)
             for _ in range(40):
                 await ws.send(bytes(500_000))
-            await ws.send(COMMIT)
-            assert text_of(await until(ws, "response.done")) == "20000000"
+            await ws.send(wire.COMMIT)
+            assert wire.text_of(await wire.until(ws, "response.done")) == "20000000"
         assert slow_readers(server) == 0
 
 
 async def test_a_session_that_breaks_ends_alone(caplog):
     sessions = []
-    async with running(opening(sessions, fails=True)) as (url, server):
+    async with wire.running(wire.opening(sessions, fails=True)) as (url, server):
         async with connect(url) as broken, connect(url) as other:
             await broken.send(UPDATE)
             await broken.send(b"12")
             with pytest.raises(ConnectionClosed) as closed:
-                await until(broken, "never")
+                await wire.until(broken, "never")
             assert closed.value.rcvd.code == 1011
-            await other.send(session_update())
-            await until(other, "session.updated")
+            await other.send(wire.session_update())
+            await wire.until(other, "session.updated")
         await until_gone(server, sessions)
         assert "streamer_sessions 0.0" in server.metrics.text().decode()
     told = [record.getMessage() for record in caplog.records if record.name == "streamer"]
@@ -241,7 +229,7 @@ def many_files():
 @pytest.mark.usefixtures("many_files")
 def test_idle_connections_do_not_starve_the_port():
     """1,500 that say nothing keep no health check out, and are gone after the deadline."""
-    with serving("--mode", "edge") as (url, process), contextlib.ExitStack() as stack:
+    with wire.serving("--mode", "edge") as (url, process), contextlib.ExitStack() as stack:
         host, port = url.split("/")[2].split(":")
 
         def num_files():
@@ -251,13 +239,13 @@ def test_idle_connections_do_not_starve_the_port():
         for _ in range(15):
             for _ in range(100):
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
-            assert http(url, "/healthz")[0] == 200
+            assert wire.http(url, "/healthz")[0] == 200
         assert num_files() - files <= MAX_WAITING + 8
         anyio.run(wait_until, lambda: num_files() <= files + 8)
 
 
 async def session_of(ws):
-    return (await until(ws, "session.created"))[-1]["session"]["id"]
+    return (await wire.until(ws, "session.created"))[-1]["session"]["id"]
 
 
 async def status_of(url):
@@ -268,22 +256,22 @@ async def status_of(url):
 
 
 async def test_the_newest_of_several_that_resume_has_the_session():
-    async with running(opening(), max_sessions=1) as (url, _):
+    async with wire.running(wire.opening(), max_sessions=1) as (url, _):
         first = await connect(url)
         session = await session_of(first)
         links = [await connect(f"{url}?resume={session}") for _ in range(3)]
         for link in (first, *links[:-1]):
             with pytest.raises(ConnectionClosed) as closed:
-                await until(link, "never")
+                await wire.until(link, "never")
             assert closed.value.rcvd.code == 4409
-        for message in (UPDATE, bytes(320), COMMIT):
+        for message in (UPDATE, bytes(320), wire.COMMIT):
             await links[-1].send(message)
-        assert text_of(await until(links[-1], "response.done")) == "320"
+        assert wire.text_of(await wire.until(links[-1], "response.done")) == "320"
         await links[-1].close()
 
 
 async def test_requests_that_cannot_be_resumed_are_refused_before_the_upgrade():
-    async with running(opening(), hold_s=0.2) as (url, server), connect(url) as ws:
+    async with wire.running(wire.opening(), hold_s=0.2) as (url, server), connect(url) as ws:
         session = await session_of(ws)
         for query, status in (
             (f"resume={session}&event=2", 400),
@@ -301,17 +289,17 @@ async def test_a_session_without_a_client_keeps_its_place():
     """A new client is refused; the one that was cut finds its session."""
     sessions = []
     async with (
-        running(opening(sessions), max_sessions=2, hold_s=600) as (url, server),
+        wire.running(wire.opening(sessions), max_sessions=2, hold_s=600) as (url, server),
         connect(url) as other,
     ):
-        await until(other, "session.created")
+        await wire.until(other, "session.created")
         ws = await connect(url)
         session = await session_of(ws)
         ws.transport.abort()
         await wait_until(lambda: server.num_held == 1)
         assert await status_of(url) == 503
         async with connect(f"{url}?resume={session}&event=1") as back:
-            assert (await until(back, "streamer.resumed"))[-1]["event"] == 1
+            assert (await wire.until(back, "streamer.resumed"))[-1]["event"] == 1
         await wait_until(lambda: len(sessions) == 1)  # a goodbye ends it at once
         await wait_until(lambda: "streamer_sessions 1.0" in server.metrics.text().decode())
 

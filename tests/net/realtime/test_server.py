@@ -18,23 +18,12 @@ import pytest
 import soundfile
 import soxr
 import tiny
+import wire
 from places import ROOT, SUPPORT, block_of
 from processes import PATIENCE_S, ended
 from processes import until as until_true
 from speech import RATE_HZ, SAMPLES, pcm, speech
 from websockets.asyncio.client import connect
-from wire import (
-    ANSWER,
-    COMMIT,
-    certificate,
-    describe,
-    http,
-    serving,
-    session_update,
-    text_of,
-    until,
-    validate,
-)
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import from_g711
@@ -59,7 +48,7 @@ async def test_streamed_over_the_socket_equals_described(server, wanted):
     Prometheus hears of first texts, of times between deltas, and of the loop."""
 
     def counts():
-        told = http(server, "/metrics")[1]
+        told = wire.http(server, "/metrics")[1]
         names = "ttft", "itl", "loop_lag"
         return [
             float(re.search(rf"^streamer_{n}_seconds_count (.+)", told, re.M)[1]) for n in names
@@ -68,15 +57,15 @@ async def test_streamed_over_the_socket_equals_described(server, wanted):
     before, num_deltas = counts(), 0
     example = block_of(PAGE, '{"type": "session.update"')
     async with connect(server) as ws:
-        await ws.send(session_update())
+        await ws.send(wire.session_update())
         await ws.send(example)
         for _ in range(2):
-            told = (await until(ws, "session.updated"))[-1]["session"]["streamer"]
+            told = (await wire.until(ws, "session.updated"))[-1]["session"]["streamer"]
         assert json.loads(example)["session"]["streamer"].items() <= told.items()
         for seed, file in enumerate(SAMPLES):
-            events = await describe(ws, samples_of(file), seed)
+            events = await wire.describe(ws, samples_of(file), seed)
             row = wanted[file.name]
-            assert text_of(events) == row["text"]
+            assert wire.text_of(events) == row["text"]
             deltas = [event for event in events if event["type"] == "streamer.delta"]
             num_deltas += len(deltas)
             assert [i for delta in deltas for i in delta["ids"]] == row["ids"]
@@ -104,11 +93,11 @@ async def test_telephone_audio_is_heard_as_its_levels(server, law):
             heard = {"format": {"type": f"audio/{kind}", "rate": 8_000}, "turn_detection": None}
             update = {"audio": {"input": heard}, "streamer": {"binary": True}}
             await ws.send(json.dumps({"type": "session.update", "session": update}))
-            told = (await until(ws, "session.updated"))[-1]
-            validate(told)
+            told = (await wire.until(ws, "session.updated"))[-1]
+            wire.validate(told)
             assert told["session"]["streamer"]["rate"] == 8_000
             assert told["session"]["audio"]["input"]["format"]["type"] == f"audio/{kind}"
-            texts.append(text_of(await describe(ws, sent, seed=len(texts))))
+            texts.append(wire.text_of(await wire.describe(ws, sent, seed=len(texts))))
     assert texts[0]
     assert texts[0] == texts[1]
 
@@ -123,14 +112,14 @@ async def test_models_are_listed(server):
 
 def test_the_page_s_files_are_served_with_their_policy(server):
     for _ in range(3):
-        _, body, headers = http(server, "/")
+        _, body, headers = wire.http(server, "/")
         assert headers.get_all("Server") == ["streamer"]
         (policy,) = headers.get_all("Content-Security-Policy")
         assert policy.startswith("default-src 'none'; script-src 'self';")
         assert "<title>" in body
-    levels = json.loads(http(server, "/server.json")[1])["levels"]["rate"]
+    levels = json.loads(wire.http(server, "/server.json")[1])["levels"]["rate"]
     assert [level["zh"] for level in levels] == ["很慢", "偏慢", "适中", "偏快", "很快"]
-    found = [http(server, path)[0] for path in ("/app.js", "/../server.py", "/server.py")]
+    found = [wire.http(server, path)[0] for path in ("/app.js", "/../server.py", "/server.py")]
     assert found == [200, 404, 404]
 
 
@@ -146,7 +135,7 @@ async def test_voice_activity_answers_the_official_client_with_strict_types(serv
             while kinds[-1:] != [end]:
                 raw = json.loads(await asyncio.wait_for(connection.recv_bytes(), PATIENCE_S))
                 kinds.append(raw["type"])
-                validate(raw)
+                wire.validate(raw)
             return raw
 
         audio = {"input": {"turn_detection": VAD}}
@@ -170,33 +159,35 @@ async def test_voice_activity_answers_the_official_client_with_strict_types(serv
 
 async def test_an_update_ends_the_turn_of_voice_activity(server):
     async with connect(server) as ws:
-        await ws.send(session_update(vad=VAD, binary=True))
+        await ws.send(wire.session_update(vad=VAD, binary=True))
         await ws.send(pcm(speech(4, 1)))
-        await until(ws, "input_audio_buffer.speech_started")
-        await ws.send(session_update(vad=VAD, binary=True, live_update_s=2.0))
-        assert text_of(await until(ws, "response.done"))
+        await wire.until(ws, "input_audio_buffer.speech_started")
+        await ws.send(wire.session_update(vad=VAD, binary=True, live_update_s=2.0))
+        assert wire.text_of(await wire.until(ws, "response.done"))
         await ws.send(pcm(speech(4, 1)))
-        started = (await until(ws, "input_audio_buffer.speech_started"))[-1]
+        started = (await wire.until(ws, "input_audio_buffer.speech_started"))[-1]
         assert started["audio_start_ms"] >= 3_700
         await ws.send('{"type": "input_audio_buffer.clear"}')
-        await until(ws, "input_audio_buffer.cleared")
-        await ws.send(session_update(binary=True))
-        kinds = [event["type"] for event in await until(ws, "session.updated")]
+        await wire.until(ws, "input_audio_buffer.cleared")
+        await ws.send(wire.session_update(binary=True))
+        kinds = [event["type"] for event in await wire.until(ws, "session.updated")]
         assert kinds == ["session.updated"]
 
 
 async def test_measures_and_live_updates_come_where_they_are_asked_for(server):
     data = pcm(speech(6, 2))
     async with connect(server) as ws:
-        await ws.send(session_update(events=True, binary=True, measures=True, live_update_s=1.0))
+        await ws.send(
+            wire.session_update(events=True, binary=True, measures=True, live_update_s=1.0)
+        )
         await ws.send(data[:160_000])
         events = []
         for kind in ("streamer.measures", "streamer.live_update"):  # while the turn goes on
             if kind not in {event["type"] for event in events}:
-                events += await until(ws, kind)
-        for message in (data[160_000:], COMMIT, ANSWER):
+                events += await wire.until(ws, kind)
+        for message in (data[160_000:], wire.COMMIT, wire.ANSWER):
             await ws.send(message)
-        events += await until(ws, "streamer.description")
+        events += await wire.until(ws, "streamer.description")
     by_kind = {event["type"]: event for event in events}
     told, found = by_kind["streamer.live_update"], events[-1]["description"]
     assert told["text"]
@@ -212,27 +203,27 @@ async def test_measures_and_live_updates_come_where_they_are_asked_for(server):
 async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path):
     edge, cloud = tiny.save_bilingual(tmp_path)
     options = ("--mode", "exact", "--edge", edge, "--cloud", cloud, "--language", "en")
-    with serving(*options) as (url, _):
-        told = json.loads(http(url, "/server.json")[1])
+    with wire.serving(*options) as (url, _):
+        told = json.loads(wire.http(url, "/server.json")[1])
         assert told["languages"] == ["en", "zh"]
         assert told["levels"]["rate"][0] == {"zh": "很慢", "en": "very slow"}
         async with connect(url) as ws:
-            (created,) = await until(ws, "session.created")
+            (created,) = await wire.until(ws, "session.created")
             ours = created["session"]["streamer"]
             assert (ours["language"], ours["languages"]) == ("en", ["en", "zh"])
             for asked in ({}, {"language": "zh"}, {"language": None}):
-                await ws.send(session_update(events=True, binary=True, **asked))
+                await ws.send(wire.session_update(events=True, binary=True, **asked))
                 language = asked.get("language") or "en"
-                told = (await until(ws, "session.updated"))[-1]["session"]["streamer"]
+                told = (await wire.until(ws, "session.updated"))[-1]["session"]["streamer"]
                 assert told["language"] == language
-                events = await describe(ws, pcm(speech(3, 1)))
-                text = text_of(events)
+                events = await wire.describe(ws, pcm(speech(3, 1)))
+                text = wire.text_of(events)
                 assert text.isascii() == (language == "en")
                 found = json.loads(await ws.recv())["description"]
                 assert (found["language"], found["text"]) == (language, text)
                 assert found["levels"]["rate"]["level"] == found["attributes"]["rate"]
-            await ws.send(session_update(language="de"))
-            refused = (await until(ws, "error"))[-1]["error"]
+            await ws.send(wire.session_update(language="de"))
+            refused = (await wire.until(ws, "error"))[-1]["error"]
             assert refused["message"] == "language is 'de'; it may be en, zh"
 
 
@@ -258,7 +249,7 @@ async def test_a_client_of_the_beta_is_known_before_its_first_message(server):
     protocols = {"subprotocols": ["realtime", "openai-beta.realtime-v1"]}
     for how in ({"additional_headers": {"OpenAI-Beta": "realtime=v1"}}, protocols):
         async with connect(server, **how) as ws:
-            session = (await until(ws, "session.created"))[-1]["session"]
+            session = (await wire.until(ws, "session.created"))[-1]["session"]
             assert session["input_audio_format"] == "pcm16"
 
 
@@ -344,8 +335,8 @@ def test_a_turn_by_voice_activity(python, server, name, empty):
 
 @long
 def test_npm_openai(node, tmp_path):
-    chain, key, authority = certificate(tmp_path)
-    with serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
+    chain, key, authority = wire.certificate(tmp_path)
+    with wire.serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
         assert len(node("openai", url, NODE_EXTRA_CA_CERTS=str(authority))["texts"]) == 1
 
 
