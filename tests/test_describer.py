@@ -40,9 +40,7 @@ async def edge(tiny_models):
 
 
 @pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
-async def test_deltas_are_the_text_and_grow_however_fast_it_is_drafted(
-    tiny_models, samples, mode, most
-):
+async def test_deltas_are_the_text_and_grow(tiny_models, samples, mode, most):
     """Ids are drafted several at a time, and shown by ids, blocks and verdicts."""
     deltas = []
     async with Describer.open(mode=mode, k=4, **tiny_models) as describer:

@@ -143,10 +143,8 @@ print(torch.get_num_threads())"""
 
 def test_only_streamer_is_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert project["tool"]["setuptools"]["packages"]["find"]["include"] == [
-        "streamer",
-        "streamer.*",
-    ]
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert packages == ["streamer", "streamer.*"]
     for name in project["project"]["dependencies"]:
         assert ">=" in name, f"{name}: no lower bound"
         assert ",<" in name, f"{name}: no upper bound"

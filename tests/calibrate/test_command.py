@@ -28,10 +28,9 @@ def clips(tmp_path_factory):
     """Eight recordings of 2 to 4 s, a little slow or fast: edge and cloud differ on some."""
     folder, files = tmp_path_factory.mktemp("clips"), []
     for seed in range(8):
-        soundfile.write(
-            folder / f"{seed}.wav", speech.speech(2.0 + seed / 4, seed), (14_000, 21_000)[seed % 2]
-        )
         files.append(str(folder / f"{seed}.wav"))
+        samples, rate = speech.speech(2.0 + seed / 4, seed), (14_000, 21_000)[seed % 2]
+        soundfile.write(files[-1], samples, rate)
     return files
 
 

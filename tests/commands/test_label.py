@@ -136,11 +136,8 @@ def test_a_table_in_parquet(tmp_path):
 
 def test_tags_are_those_of_dataspeech(tmp_path):
     """Bounds belong to the bin above; the tags are those of the same rows."""
-    assert [tag_of("noise", snr) for snr in (25.4, 80.0, None)] == [
-        "very noisy",
-        "very clean",
-        None,
-    ]
+    found = [tag_of("noise", snr) for snr in (25.4, 80.0, None)]
+    assert found == ["very noisy", "very clean", None]
     assert tag_of("speech_monotony", 70.0) == "expressive and animated"
     out = tmp_path / "labels.jsonl"
     assert label(SAMPLES[0], "--out", out, "--mode", "edge")[0] == 0
@@ -301,17 +298,11 @@ def test_two_takes_are_a_table_and_json():
     assert (row["first"]["file"], rate["verdict"]) == (SLOW, "faster")
 
 
-def test_models_are_listed_by_name_and_a_broken_one_hides_no_other(
-    tiny_pair, tmp_path, capsys, monkeypatch
-):
+def test_a_broken_model_hides_no_other(tiny_pair, tmp_path, capsys, monkeypatch):
     """Two models, one that does not exist, and two in the hub's cache."""
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    cached = [
-        shutil.copytree(
-            tiny_pair[0], tmp_path / f"hub/models--Qwen--Qwen2.5-Omni-{name}/snapshots/abc"
-        )
-        for name in ("A", "B")
-    ]
+    snapshots = [f"hub/models--Qwen--Qwen2.5-Omni-{name}/snapshots/abc" for name in "AB"]
+    cached = [shutil.copytree(tiny_pair[0], tmp_path / each) for each in snapshots]
     (cached[1] / "config.json").write_text("no JSON")
     given = [*map(str, tiny_pair), str(tmp_path / "none")]
     assert main(["models", "--json", *given]) == 1

@@ -246,9 +246,8 @@ def test_clips_come_from_the_commit_with_their_facts_and_a_speaker_is_on_one_sid
         ("", "en", None),
     ],
 )
-def test_syllables_are_counted_where_they_can_be_and_each_has_its_nucleus(
-    text, language, syllables
-):
+def test_syllables_are_counted_where_they_can_be(text, language, syllables):
+    """And each has its nucleus."""
     assert count(text, language) == syllables
     if syllables and "儿" not in text:  # such texts have no phones
         found = phones(text, language)

@@ -81,9 +81,7 @@ class ToyStream:
         """As steps of a model."""
         yield
         start, pending = self.sequence.n_cached, self.sequence.pending
-        assert self.cache[:start] == list(self.sequence.ids[:start]), (
-            "the slot holds other ids than the sequence says"
-        )
+        assert self.cache[:start] == list(self.sequence.ids[:start]), "the slot holds other ids"
         for old, new in zip(self.cache[start:], pending, strict=False):
             if old != new:
                 break

@@ -93,9 +93,7 @@ def test_a_long_recording_has_its_parts_one_after_the_other(tiny_models):
     assert "curves" not in found.as_json()
 
 
-def test_a_picture_has_the_sentence_if_a_font_has_it_else_a_line_says_so(
-    monkeypatch, found, tmp_path
-):
+def test_a_picture_has_the_sentence_if_a_font_has_it(monkeypatch, found, tmp_path):
     """On a machine whose fonts have no Chinese characters."""
     kept = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
@@ -264,9 +262,8 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
 def test_the_whole_recording_is_one_interval(spoken):
     whole = streamer.describe(spoken, mode="edge", measures=True)
     (found,) = measure_intervals(spoken, [(0, whole.audio_s)])
-    assert found.rate_syllables_per_s == pytest.approx(
-        whole.measures.rate_syllables_per_s, abs=0.05
-    )
+    wanted = whole.measures.rate_syllables_per_s
+    assert found.rate_syllables_per_s == pytest.approx(wanted, abs=0.05)
     assert found.pitch_median_hz == pytest.approx(whole.measures.pitch_median_hz)
     assert found.level_dbfs == pytest.approx(whole.measures.level_dbfs)
 
@@ -277,9 +274,8 @@ def test_an_interval_hears_itself_alone(spoken):
     middle = len(samples)
     both = np.concatenate([samples, samples / 4])
     cut_s, end_s = middle / rate, len(both) / rate
-    loud, soft, nothing = measure_intervals(
-        (both, rate), [(0, cut_s), Interval(cut_s, end_s), (1, 1)]
-    )
+    spans = [(0, cut_s), Interval(cut_s, end_s), (1, 1)]
+    loud, soft, nothing = measure_intervals((both, rate), spans)
     assert loud.level_dbfs - soft.level_dbfs == pytest.approx(12, abs=0.5)
     assert loud.pitch_median_hz == pytest.approx(soft.pitch_median_hz, rel=0.02)
     assert nothing.level_dbfs is None

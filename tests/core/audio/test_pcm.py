@@ -145,9 +145,11 @@ def test_a_silent_channel_is_told_unless_another_is_named():
 
 
 SECOND = pcm.SAMPLE_RATE_HZ
-NOISE = pcm.on_grid(
-    (0.05 * np.random.default_rng(0).standard_normal(3 * SECOND)).astype(np.float32)
-)
+
+
+def sound(seconds, seed=0):
+    noise = np.random.default_rng(seed).standard_normal(int(seconds * SECOND))
+    return pcm.on_grid((0.05 * noise).astype(np.float32))
 
 
 @pytest.mark.parametrize(("law", "subtype"), [("pcmu", "ULAW"), ("pcma", "ALAW")])
@@ -160,7 +162,7 @@ def test_every_code_is_the_level_that_libsndfile_reads(law, subtype):
 
 @given(st.lists(st.integers(0, 3 * SECOND), max_size=12), st.sampled_from([0.0, 0.3, -0.01]))
 def test_no_cut_changes_a_bit(cuts, offset):
-    whole = pcm.on_grid(NOISE + np.float32(offset))
+    whole = pcm.on_grid(sound(3) + np.float32(offset))
     whole[SECOND : SECOND + 5_000] = 0
     cut = pcm.OffsetFilter()
     pieces = [cut.push(piece) for piece in np.split(whole, sorted(cuts))]
@@ -190,11 +192,6 @@ def test_a_voice_is_nearly_as_bright_as_it_was():
 
 
 LEAD = trim.LEAD_SAMPLES + trim.STEP_SAMPLES  # at most
-
-
-def sound(seconds, seed=0):
-    noise = np.random.default_rng(seed).standard_normal(int(seconds * SECOND))
-    return pcm.on_grid((0.05 * noise).astype(np.float32))
 
 
 def silence(num_samples):
@@ -232,9 +229,8 @@ def test_a_pause_inside_is_heard_up_to_two_seconds():
     assert holds(trim.trimmed(short), short)
     for seconds in (3, 7, 70):
         long = np.concatenate([sound(1), silence(seconds * SECOND), sound(1, 3)])
-        heard = np.concatenate(
-            [sound(1), silence(trim.TAIL_SAMPLES + trim.MAX_PAUSE_SAMPLES), sound(1, 3)]
-        )
+        pause = silence(trim.TAIL_SAMPLES + trim.MAX_PAUSE_SAMPLES)
+        heard = np.concatenate([sound(1), pause, sound(1, 3)])
         assert abs(len(trim.trimmed(long)) - len(trim.trimmed(heard))) <= 640
 
 

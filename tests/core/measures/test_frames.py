@@ -223,9 +223,8 @@ def test_chances_are_a_distribution_of_which_no_level_is_excluded(found) -> None
 def test_a_clean_measure_has_its_own_level_and_noise_or_little_speech_flatten_it(name) -> None:
     bounds = np.array(levels.BOUNDS[name])
     for value in (bounds[:-1] + bounds[1:]) / 2:
-        chances = levels.level_chances(replace(CLEAN, **{levels.MEASURES[name][0]: float(value)}))[
-            name
-        ]
+        changed = {levels.MEASURES[name][0]: float(value)}
+        chances = levels.level_chances(replace(CLEAN, **changed))[name]
         assert chances.argmax() == levels.level_of(name, value)
         assert chances.max() > (0.6 if name == "rate" else 0.9)
     clean, noisy, short = (
@@ -238,11 +237,8 @@ def test_a_clean_measure_has_its_own_level_and_noise_or_little_speech_flatten_it
 
 def test_a_model_counts_for_more_in_babble_but_not_in_noise_that_pauses_show() -> None:
     clean, crowded = levels.opinion_of(CLEAN), levels.opinion_of(replace(CLEAN, dip_db=10.0))
-    assert (
-        clean
-        == levels.learnt().opinion
-        == levels.opinion_of(replace(CLEAN, dip_db=10.0, snr_db=9.0))
-    )
+    noisy = levels.opinion_of(replace(CLEAN, dip_db=10.0, snr_db=9.0))
+    assert clean == levels.learnt().opinion == noisy
     assert {name for name in clean if crowded[name] > clean[name] + 0.5} == clean.keys() - {"rate"}
     assert crowded["rate"] == clean["rate"]
     called = levels.opinion_of(replace(CLEAN, outside_db=-50.0))  # bands are missing
@@ -315,10 +311,8 @@ def test_names_of_levels_in_both_languages():
     shipped = {"zh": "很慢", "en": "very slow"}, {"zh": "自编", "en": None}
     assert attributes.level_names({"zh": chinese}) == {"rate": list(shipped)}
     assert attributes.level_names({"en": english})["rate"][0] == {"zh": None, "en": "crawling"}
-    assert attributes.level_names({"zh": chinese, "en": english})["rate"][1] == {
-        "zh": "自编",
-        "en": "own",
-    }
+    both = attributes.level_names({"zh": chinese, "en": english})
+    assert both["rate"][1] == {"zh": "自编", "en": "own"}
     other = {"zh": None, "en": None, "de": "很慢"}
     assert attributes.level_names({"zh": {}, "de": chinese})["rate"][0] == other
 
@@ -337,12 +331,9 @@ LEVELS = {
 
 
 def sure(level, mass, chances, opinion, is_greedy=False):
-    pieces = [
-        attributes.SaidToken("rate ", -0.5),
-        attributes.SaidToken("abc"[level], math.log(mass)),
-    ]
+    said = pieces(("rate ", -0.5), ("abc"[level], math.log(mass)))
     measured, opinions = {"rate": np.array(chances)}, {"rate": opinion}
-    return attributes.fused_confidence(pieces, LEVELS, measured, opinions, is_greedy)["rate"]
+    return attributes.fused_confidence(said, LEVELS, measured, opinions, is_greedy)["rate"]
 
 
 def test_a_greedy_choice_was_the_most_likely_level():

@@ -210,10 +210,8 @@ def test_the_noise_is_part_of_the_wire_format():
     )
 
 
-LOGS = st.dictionaries(
-    st.sampled_from(["rate", "pitch", "pauses"]),
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6),
-)
+LISTS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6)
+LOGS = st.dictionaries(st.sampled_from(["rate", "pitch", "pauses"]), LISTS)
 
 
 def test_a_level_without_a_chance_has_the_least_weight():

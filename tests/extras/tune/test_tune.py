@@ -271,9 +271,7 @@ def test_a_folder_is_of_one_run(tmp_path):
     file = tmp_path / "options.json"
     for _ in range(2):
         claim(file, {"batch": 16})
-    with pytest.raises(
-        Failed, match="is of a run with other options or recordings; give them as they were"
-    ):
+    with pytest.raises(Failed, match="is of a run with other options or recordings; give them"):
         claim(file, {"batch": 8})
 
 

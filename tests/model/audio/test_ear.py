@@ -274,9 +274,8 @@ def test_frames_equal_silero_and_the_counts_follow_from_them(monkeypatch):
     data = Path(silero_vad.__file__).parent / "data"
     expected = SileroVADSequence(data / "silero_vad_16k_sequence.onnx").audio_forward(x)
     voice = VoiceActivity()
-    frames = [
-        frame for piece in np.split(x, range(700, len(x), 700)) for frame in voice.push(piece)
-    ]
+    pieces = np.split(x, range(700, len(x), 700))
+    frames = [frame for piece in pieces for frame in voice.push(piece)]
     assert np.abs([f.probability for f in frames] - expected).max() < 1e-4
     (spoken,) = np.nonzero(expected >= 0.5)
     assert voice.last_speech_sample == 512 * (spoken[-1] + 1)

@@ -231,9 +231,7 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
     assert found.presets["fluent"].threshold == 0.3
     assert found.phrases not in ("", card.phrases)
     assert found.gate == card.gate
-    with pytest.raises(
-        ValueError, match="language is 'de', but this model speaks zh and en; leave"
-    ):
+    with pytest.raises(ValueError, match="is 'de', but this model speaks zh and en; leave"):
         card.speaking("de")
     write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.7, "promise": PROMISE}}, "en")
     own = read_card(tmp_path)

@@ -183,9 +183,8 @@ async def test_no_turn_waits_for_a_verifier_that_was_never_there():
             with anyio.fail_after(PATIENCE_S), pytest.raises(TargetLost) as lost:
                 await target.verify(far.FIRST)
             target.close()
-            assert str(lost.value) == (
-                f"the verifier at ws://127.0.0.1:{port} is not there (Connection refused)"
-            )
+            told = f"the verifier at ws://127.0.0.1:{port} is not there (Connection refused)"
+            assert str(lost.value) == told
         async with far.serving_judges(port=port):
             await until(lambda: link.is_up)
             target = await far.spoken(link, 0.1)

@@ -74,11 +74,8 @@ async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted
     pcm = SAMPLES[0].read_bytes()[44:]
     heard = 2 * len(trimmed(from_pcm16(pcm)))  # bytes; silence at its ends stays here
     port = int(verifier.rsplit(":", 1)[1])
-    for mode, audio, before in (
-        ("exact", "eager", 0.9),
-        ("exact", "lazy", 0),
-        ("gated", "lazy", 0),
-    ):
+    ways = ("exact", "eager", 0.9), ("exact", "lazy", 0), ("gated", "lazy", 0)
+    for mode, audio, before in ways:
         options = {"mode": mode, "cloud_audio": audio, "threshold": 0.0}
         async with (
             Proxy(port) as proxy,

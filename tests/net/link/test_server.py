@@ -201,10 +201,8 @@ async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times):
     with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):
         for i in range(times):
             data = SAMPLES[i % len(SAMPLES)].read_bytes()[44:]
-            pieces = [
-                wire.Audio(at // 2, data[at : at + 32_000], False)
-                for at in range(0, len(data), 32_000)
-            ]
+            starts = range(0, len(data), 32_000)
+            pieces = [wire.Audio(at // 2, data[at : at + 32_000], False) for at in starts]
             async with raw(url) as edge:
                 await say(edge, opened, *pieces)
                 await say(edge, wire.Finish(len(data) // 2, {}), replace(FIRST, runs_on=True))
