@@ -8,19 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
+import toy_parts
 from fakes import ToyModel, no_rules
 from history import Attempt, prove
 from house import Returning, house
 from processes import PATIENCE_S
-from toy_parts import (
-    CLOUD_SEED,
-    EDGE_PROMPT,
-    EDGE_SEED,
-    VOCABULARY,
-    Decoding,
-    prompt_of,
-    samples_of,
-)
 
 from bench.proxy import Toxics
 from streamer.core.decoding.plan import Plan
@@ -62,7 +54,7 @@ FAULTS = {
 class Schedule:
     seed: int
     kind: str
-    decoding: Decoding
+    decoding: toy_parts.Decoding
     turns: tuple[bytes, ...]
     cut_share: float
     faults: tuple[Fault, ...]
@@ -102,7 +94,7 @@ def draw(seed: int) -> Schedule:
         )
         for _ in range(chance.randint(2, 6))
     )
-    decoding = Decoding(plan, sampling)
+    decoding = toy_parts.Decoding(plan, sampling)
     return Schedule(seed, kind, decoding, turns, chance.choice([0.0, 0.02]), faults)
 
 
@@ -178,7 +170,7 @@ class Wanted:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._prompts = [prompt_of(samples_of(data)) for data in schedule.turns]
+        self._prompts = [toy_parts.prompt_of(toy_parts.samples_of(data)) for data in schedule.turns]
 
     def wrong(self, attempt: Attempt) -> str | None:
         """Why this cannot be the turn's answer, or its beginning where it has no end; or None."""
@@ -198,17 +190,19 @@ class Wanted:
         rules, ids = self._schedule.decoding.plan.rules, attempt.ids
         found = []
         if ids:
-            found.append(stop(VOCABULARY, rules, ids[:-1], ids[-1]))
+            found.append(stop(toy_parts.VOCABULARY, rules, ids[:-1], ids[-1]))
         for is_verified in (True, self._schedule.is_equal):
             token = self._says(attempt.turn, ids, is_verified)
-            end = stop(VOCABULARY, rules, ids, token)
+            end = stop(toy_parts.VOCABULARY, rules, ids, token)
             found.append(end if end in NOT_SHOWN else None)
         return set(filter(None, found))
 
     def _says(self, turn, answer, is_verified):
         """The id that stands behind `answer` without faults."""
-        seed = CLOUD_SEED if is_verified else EDGE_SEED
-        prompt = self._prompts[turn] if is_verified else (*EDGE_PROMPT, *self._prompts[turn])
+        seed = toy_parts.CLOUD_SEED if is_verified else toy_parts.EDGE_SEED
+        prompt = (
+            self._prompts[turn] if is_verified else (*toy_parts.EDGE_PROMPT, *self._prompts[turn])
+        )
         decoding = self._schedule.decoding
-        logits = ToyModel(VOCABULARY.num_ids, seed).logits([*prompt, *answer])
-        return choose(logits, answer, VOCABULARY, decoding.plan.rules, decoding.sampling)
+        logits = ToyModel(toy_parts.VOCABULARY.num_ids, seed).logits([*prompt, *answer])
+        return choose(logits, answer, toy_parts.VOCABULARY, decoding.plan.rules, decoding.sampling)

@@ -15,7 +15,7 @@ from streamer.core import calibration
 from streamer.core.decoding import plan
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.settings import stop
+from streamer.core.rules.settings import Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
 
 VOCABULARY = toy_vocabulary()

@@ -5,18 +5,8 @@ import math
 import random
 from dataclasses import replace
 
+import fakes
 import pytest
-from fakes import (
-    ToyDrafter,
-    ToyModel,
-    ToyStream,
-    at_once,
-    in_form,
-    no_rules,
-    target_alone,
-    toy_form,
-    toy_vocabulary,
-)
 
 from streamer.core.decoding import plan
 from streamer.core.decoding.machine import Speculator
@@ -24,8 +14,8 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.decoding import Decoder, choose
 
-VOCABULARY = toy_vocabulary()
-FORM = toy_form(VOCABULARY)
+VOCABULARY = fakes.toy_vocabulary()
+FORM = fakes.toy_form(VOCABULARY)
 PROMPT = (3, 7, 1)
 FAULTS = ("loss", "refusal", "twice", "restart", "absence", "cancel", "gone")
 
@@ -54,7 +44,7 @@ class House:
 
     def __init__(self, seed, faults=FAULTS, kind="model", mode=None, form=None):
         self.chance = chance = random.Random(seed)
-        few, none = Rules(max_new_tokens=40), no_rules(max_new_tokens=25)
+        few, none = Rules(max_new_tokens=40), fakes.no_rules(max_new_tokens=25)
         rules = chance.choice([few, none, Rules(ngram=2, comma_gap=0)])
         threshold = chance.choice([0.6, 1.2, math.inf])
         drawn_mode = chance.choice(["gated", "gated", "gated", "exact"])
@@ -66,13 +56,13 @@ class House:
         self.faults = {fault: share * (fault in faults) for fault, share in drawn.items()}
         if faults != FAULTS:  # no deadline is missed
             self.plan = replace(self.plan, verify_budget_s=1e9)
-        self.target = ToyModel(VOCABULARY.num_ids, seed)
+        self.target = fakes.ToyModel(VOCABULARY.num_ids, seed)
         self.sequence, self.edge_s = Traced(), chance.choice([0.0001, 0.03, 0.1, 0.4])
         self.is_twin = chance.random() < 0.5
         sharpness = 2.5 if self.is_twin else 3.0
-        model = ToyModel(VOCABULARY.num_ids, seed + (not self.is_twin), sharpness=sharpness)
-        edge, told = ToyStream(model, self.sequence), (self.plan.rules, self.sampling)
-        self.drafter = ToyDrafter(Decoder(edge, VOCABULARY, *told, form), kind, chance)
+        model = fakes.ToyModel(VOCABULARY.num_ids, seed + (not self.is_twin), sharpness=sharpness)
+        edge, told = fakes.ToyStream(model, self.sequence), (self.plan.rules, self.sampling)
+        self.drafter = fakes.ToyDrafter(Decoder(edge, VOCABULARY, *told, form), kind, chance)
         self.machine = Speculator(self.plan, VOCABULARY, self.sequence, plan.Pace(self.edge_s))
         self.now, self.is_up = 0.0, True
         self.due = []
@@ -83,7 +73,7 @@ class House:
         """The verifier knows nothing any more."""
         sequence = Sequence(PROMPT)
         sequence.start_answer()
-        cloud, told = ToyStream(self.target, sequence), (self.plan.rules, self.sampling)
+        cloud, told = fakes.ToyStream(self.target, sequence), (self.plan.rules, self.sampling)
         self.verifier = Decoder(cloud, VOCABULARY, *told, self.form)
 
     def happens(self, fault):
@@ -105,14 +95,14 @@ class House:
             self.edge_s = self.chance.choice([0.0001, 0.01, 0.1])
 
     def draft(self, n):
-        drafted = [at_once(self.drafter.draft(1)) for _ in range(n)]
+        drafted = [fakes.at_once(self.drafter.draft(1)) for _ in range(n)]
         self.now += n * self.edge_s
         self.machine.drafted([one for _, signals in drafted for one in signals], self.now)
 
     def ask(self, request):
         assert request.number not in self.numbers
         self.numbers.append(request.number)
-        reply = at_once(self.verifier.verify(request))
+        reply = fakes.at_once(self.verifier.verify(request))
         reply = plan.Refusal(request.number, "prefix") if self.happens("refusal") else reply
         if self.happens("gone"):
             reply = None
@@ -123,7 +113,7 @@ class House:
     def says(self, answer):
         logits = self.target.logits((*PROMPT, *answer))
         if self.form is not None:
-            return in_form(logits, self.form, answer, self.sampling)
+            return fakes.in_form(logits, self.form, answer, self.sampling)
         return choose(logits, answer, VOCABULARY, self.plan.rules, self.sampling)
 
 
@@ -191,7 +181,7 @@ def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(seed, 
         answer, reason, num_verified = answered(house)
         assert num_verified == len(answer)
         told = house.plan.rules, house.sampling, form
-        assert (answer, reason) == target_alone(house.target, VOCABULARY, PROMPT, *told)
+        assert (answer, reason) == fakes.target_alone(house.target, VOCABULARY, PROMPT, *told)
         if not faults:
             counts = house.machine.counts
             assert house.verifier.listener.num_refed == 0, "each id once"
@@ -213,7 +203,7 @@ def test_how_many_ids_come_at_a_time_changes_nothing(seed):
     house = House(seed, (), mode="edge")
     answer, reason, _ = answered(house)
     told = house.plan.rules, house.sampling
-    assert (answer, reason) == target_alone(
+    assert (answer, reason) == fakes.target_alone(
         house.drafter.decoder.listener.model, VOCABULARY, PROMPT, *told
     )
     assert house.machine.counts.blocks == len(answer) + (reason in ("eos", "loop"))
@@ -228,18 +218,18 @@ def test_a_repeat_is_applied_once_and_other_ids_are_refused():
     """A later request has come meanwhile, and is repeated after it, too."""
     sequence = Sequence(PROMPT)
     sequence.start_answer()
-    stream = ToyStream(ToyModel(VOCABULARY.num_ids, 0), sequence)
+    stream = fakes.ToyStream(fakes.ToyModel(VOCABULARY.num_ids, 0), sequence)
     decoder = Decoder(stream, VOCABULARY, Rules(), Sampling())
     first = ask(1, 0, (2, 4), (5, 5))
-    verdict = at_once(decoder.verify(first))
+    verdict = fakes.at_once(decoder.verify(first))
     assert len(verdict.log_probs) == verdict.n_accepted + 1
     answer = list(sequence.answer)
     assert answer == [2, 4, *first.draft[: verdict.n_accepted], verdict.next_id]
     later = ask(2, len(answer), (8,), (9,), answer)
-    replies = [verdict, at_once(decoder.verify(later))]
+    replies = [verdict, fakes.at_once(decoder.verify(later))]
     answer = sequence.answer
-    assert [at_once(decoder.verify(request)) for request in (first, later)] == replies
+    assert [fakes.at_once(decoder.verify(request)) for request in (first, later)] == replies
     for request in (ask(3, 1, (), (5,), (7,)), ask(4, 99, (), (5,), range(99))):
-        assert at_once(decoder.verify(request)) == plan.Refusal(request.number, "prefix")
+        assert fakes.at_once(decoder.verify(request)) == plan.Refusal(request.number, "prefix")
     assert sequence.answer == answer, "a refusal changes nothing"
     assert_in_step(stream)

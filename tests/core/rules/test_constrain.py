@@ -88,7 +88,6 @@ def test_rules_that_no_option_changes():
     defaults = Rules(1.22, True, 3, 4, 8, 16, 96, True, True, True, form="all", language="")
     assert Rules() == Rules().saying("all") == defaults
     assert Rules().saying("rate") == Rules(form="rate", min_new_tokens=0), "it may be short"
-    assert Rules.off() == Rules(1.0, False, 0, 0, 0, 0, 96, False, False, False, form="")
 
 
 def test_chance_that_cannot_be_is_refused():
