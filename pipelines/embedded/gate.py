@@ -39,7 +39,7 @@ def fit(args: argparse.Namespace) -> None:
         card = json.loads((copy / FILE).read_text("utf-8"))
     found = card.get("languages", {}).get(args.language, card)["gate"]
     for model in (Path(args.edge), Path(args.cloud)):
-        write_gate(model, model / FILE, found, args.language)
+        write_gate(model, found, args.language)
 
 
 def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, float, int, int]]]:

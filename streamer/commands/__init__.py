@@ -1,4 +1,1 @@
-"""The commands of `streamer`: what each prints, and how a process starts and ends.
-
-Imports every room.
-"""
+"""What each command prints, and how a process starts and ends. Imports every room."""

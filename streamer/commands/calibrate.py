@@ -160,13 +160,13 @@ def write(edge: Path, target: Path, gate: Mapping[str, Any], language: str) -> N
     """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
     ModelError, Failed."""
     if target == edge:
-        write_gate(edge, edge / CARD, gate, language)
+        write_gate(edge, gate, language)
         return
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as half:
             made = Path(half) / "edge"
             shutil.copytree(edge, made, copy_function=shutil.copyfile)
-            write_gate(edge, made / CARD, gate, language)
+            write_gate(made, gate, language)
             made.rename(target)
     except OSError as error:  # shutil.Error is one
         raise _not_written(target, error) from None

@@ -1,4 +1,1 @@
-"""PURE: ids, bytes and small numbers in and out; no torch, async, socket, clock or global random.
-
-It imports numpy, soxr and msgspec, and nothing else of ours.
-"""
+"""PURE: no torch, async, socket, clock or global random. Imports numpy, soxr and msgspec alone."""

@@ -1,4 +1,1 @@
-"""Synchronous: load, log-mel, tower, KV slots, steps, drafters, verifier.
-
-It imports core.
-"""
+"""Synchronous: load, log-mel, tower, KV slots, steps, drafters, verifier. Imports core."""

@@ -179,9 +179,9 @@ def _further(first: ModelCard, raw: Any, language: str) -> ModelCard:
     return card
 
 
-def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:
-    """Write the directory's card to the file `out` with `gate` (preset -> thresholds) for its own;
-    the rest stays. language: that the thresholds are for; "" is the card's first.
+def write_gate(directory: Path, gate: Mapping[str, Any], language: str = "") -> None:
+    """Write `gate` (preset -> thresholds) into the directory's card; the rest stays. language: that
+    the thresholds are for; "" is the card's first.
 
     A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate
     that `read_card` would refuse.
@@ -193,12 +193,12 @@ def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: st
         own = raw.get("languages", {}).get(language, raw)
         own["gate"] = {**own.get("gate", {}), **gate}
         card_of(raw, directory.name)
-        replace_text(out, json.dumps(raw, ensure_ascii=False, indent=1) + "\n")
+        replace_text(file, json.dumps(raw, ensure_ascii=False, indent=1) + "\n")
     except ValueError as error:
         raise ModelError(file, f"is not a model card ({error}); mend it first") from None
     except OSError as error:
         told = f"cannot be written ({error.strerror}); choose another place with --out"
-        raise ModelError(out, told) from None
+        raise ModelError(file, told) from None
 
 
 def replace_text(file: Path, text: str) -> None:

@@ -193,15 +193,12 @@ def test_a_gate_is_written_whole_or_not_at_all(tmp_path):
     before = {"name": "x", "max_turn_s": 30, "extra": ["kept"]}
     before["gate"] = {"quality": {"entropy": 1.0, "k": 6}}
     write(tmp_path, before)
-    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.5, "k": 3}})
+    write_gate(tmp_path, {"fluent": {"entropy": 0.5, "k": 3}})
     after = json.loads((tmp_path / FILE).read_text("utf-8"))
     assert after == before | {"gate": before["gate"] | {"fluent": {"entropy": 0.5, "k": 3}}}
-    for wrong, out in (
-        ({"fluent": {"entropy": -9}}, tmp_path / FILE),
-        ({"fluent": {"entropy": 0.1}}, tmp_path / "no" / FILE),
-    ):
+    for place, entropy in ((tmp_path, -9), (tmp_path / "no", 0.1)):
         with pytest.raises(ModelError) as error:
-            write_gate(tmp_path, out, wrong)
+            write_gate(place, {"fluent": {"entropy": entropy}})
         assert str(error.value).isprintable()
     assert json.loads((tmp_path / FILE).read_text("utf-8")) == after
     assert [path.name for path in tmp_path.iterdir()] == [FILE], "no half of a file is left"
@@ -210,7 +207,7 @@ def test_a_gate_is_written_whole_or_not_at_all(tmp_path):
 def test_a_model_without_a_card_has_defaults_and_gets_one(tmp_path):
     card = read_card(tmp_path)
     assert (card.name, card.prompt.prefix, card.max_turn_s) == (tmp_path.name, PREFIX, 60)
-    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.5, "k": 4}})
+    write_gate(tmp_path, {"fluent": {"entropy": 0.5, "k": 4}})
     assert read_card(tmp_path).presets["fluent"].threshold == 0.5
     assert not read_card(tmp_path).promises
 
@@ -233,7 +230,7 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
     assert found.gate == card.gate
     with pytest.raises(ValueError, match="is 'de', but this model speaks zh and en; leave"):
         card.speaking("de")
-    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.7, "promise": PROMISE}}, "en")
+    write_gate(tmp_path, {"fluent": {"entropy": 0.7, "promise": PROMISE}}, "en")
     own = read_card(tmp_path)
     assert [own.speaking(each).presets["fluent"].threshold for each in own.spoken] == [0.3, 0.7]
 
