@@ -75,12 +75,9 @@ class Config:
         if least is not None and least > most:
             may = f"it may be 0 to {most}, which is max_new_tokens"
             raise ConfigError(f"min_new_tokens is {least}; {may}")
-        if self.draft == "generate" and self.temperature != 0:
-            told = f"temperature is {self.temperature}, but draft generate is greedy"
-            raise ConfigError(f"{told}; leave it at 0, or take draft incremental")
-        if self.draft == "generate" and said != ALL:
-            told = "draft generate follows no rule, so it names every attribute"
-            raise ConfigError(f"{told}; take draft incremental")
+        if self.draft == "generate" and (self.temperature != 0 or said != ALL):
+            told = "draft generate is greedy and names every attribute"
+            raise ConfigError(f"{told}; leave temperature and attributes, or draft, at the default")
 
     @property
     def said(self) -> str:

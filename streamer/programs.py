@@ -62,13 +62,9 @@ class Keywords(Options, How, total=False):
 def _spelled_out(keywords: Any) -> Callable[[Called], Called]:
     """The keywords stand in the function's signature, for `help` and completion in notebooks."""
     defaults = {each.name: each.default for each in fields(Config)} | {"measures": True}
+    only = Parameter.KEYWORD_ONLY
     options = [
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=defaults.get(name),
-            annotation=kind.__forward_arg__,
-        )
+        Parameter(name, only, default=defaults.get(name), annotation=kind.__forward_arg__)
         for name, kind in keywords.__annotations__.items()
     ]
 

@@ -13,15 +13,7 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -183,7 +175,7 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
 
 
 def each_done(
-    jobs: int, call: Callable[[str], Result], files: Iterable[str]
+    jobs: int, call: Callable[[str], Result], files: Sequence[str]
 ) -> Generator[tuple[str, Result | None], None, None]:
     """(file, result of `call`) as they are done, by `jobs` processes with one kernel thread each.
 

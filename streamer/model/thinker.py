@@ -190,19 +190,16 @@ def check_pair(edge: Thinker, cloud: Thinker) -> None:
 def devices() -> list[dict[str, str]]:
     """The CPU, and the GPU that `--device cuda` takes. name: as `--device` takes it. what: in
     words; empty where `why_not` says why."""
-    what = why_not = ""
-    try:
+    what, why_not = "", missing("a GPU", "torch") or ""
+    if not why_not:
         import torch  # late: few models need it
-    except ImportError:
-        why_not = "torch is not installed"
-    else:
-        if torch.version.cuda is None:
-            why_not = f"torch {torch.__version__} is a build without CUDA"
-        elif not torch.cuda.is_available():
-            why_not = f"torch {torch.__version__}: the driver shows no GPU"
-        else:
+
+        if torch.cuda.is_available():
             gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9
             what = f"{torch.cuda.get_device_name(0)}, {gigabytes:.0f} GB"
+        else:
+            build = "with" if torch.version.cuda else "without"
+            why_not = f"torch {torch.__version__}, {build} CUDA, finds none"
     cpu = {"name": "cpu", "what": f"{os.cpu_count() or 1} cores", "why_not": ""}
     return [cpu, {"name": "cuda", "what": what, "why_not": why_not}]
 
