@@ -20,14 +20,13 @@ from streamer.commands.process import Failed, fail, put, recordings_of
 from streamer.config import Config, ConfigError
 from streamer.core.calibration import Certified, Paths, certify, num_needed, paths_of
 from streamer.core.measures.levels import level_weights
-from streamer.model.checkpoint.card import write_gate
+from streamer.model.checkpoint.card import FILE, write_gate
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.decoding import shadow
 from streamer.model.listener import hear_parts
 from streamer.model.thinker import resolve
 from streamer.progress import Bar
 
-CARD = "streamer.json"
 PROMISE = (
     "promise: for a clip like these, the expected share of blocks that skip the cloud although it "
     "would have changed them is at most the risk"
@@ -142,8 +141,7 @@ def _not_written(place: Path, error: OSError) -> Failed:
 
 def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
     """The field `gate` of a card: thresholds, k, and the promise with its date."""
-    cloud = models.pair[1]
-    assert cloud is not None
+    cloud = models.thinkers[1]
     made = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cloud": cloud.card.name,
@@ -182,6 +180,6 @@ def report(results: list[Certified], target: Path, options: CalibrateOptions) ->
     sure = options.confidence
     more = f"; with confidence {sure:g} so is the mean over all such clips" if sure else ""
     put(f"{PROMISE}{more}")
-    put(f"written: {target / CARD}")
+    put(f"written: {target / FILE}")
     if options.out is not None:
         put(f"a model of its own: streamer describe FILE --edge {target}")

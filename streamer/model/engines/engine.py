@@ -47,10 +47,6 @@ def sinusoids(length: int, channels: int) -> Floats:
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
 
 
-class SlotsFull(RuntimeError):
-    """Every KV slot is taken."""
-
-
 class KVSlots:
     """The slots that streams hold; bounded by `num_slots` and `max_len`.
 
@@ -157,11 +153,11 @@ class Engine:
 
     def open(self) -> int:
         """The lowest free slot, which holds the prompt already. The caller must `close` it. Raises
-        SlotsFull."""
+        RuntimeError where all are taken."""
         with self._lock:
             if not self._free:
                 told = f"all {self.slots.num_slots} KV slots are taken"
-                raise SlotsFull(f"{told}; end a stream or raise the number of slots")
+                raise RuntimeError(f"{told}; end a stream or raise the number of slots")
             slot = min(self._free)
             self._free.remove(slot)
         for part, kept in zip(self._beginning(slot), self._prompt, strict=True):

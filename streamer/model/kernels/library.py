@@ -34,7 +34,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, ModelWarning
 
 # Sizes on which compiled code and its callers agree.
 PANEL = 32  # columns of a panel of weights
@@ -65,10 +65,6 @@ KERNELS = {
 }
 _OTHER = "float32" if KEEPS_HALVES else "uint16"
 USUAL = [name for name in KERNELS if _OTHER not in name]  # of the shipped pair
-
-
-class KernelWarning(UserWarning):
-    """Kernels cannot be kept: one line with the cause and the way out."""
 
 
 # Called before kernels are compiled, which takes seconds; the argument: they are kept on disk.
@@ -114,7 +110,7 @@ def arrays_of(name: str) -> Iterator[tuple[str, int]]:
 def kernel(name: str) -> Kernel:
     """One of KERNELS. Compiles it, and with it all USUAL ones if it is one, where it is not kept.
 
-    Raises ModelError; warns (KernelWarning) where it cannot be kept.
+    Raises ModelError; warns (ModelWarning) where it cannot be kept.
     """
     directory, is_kept = kernel_directory()
     file = directory / f"{name}.o"
@@ -218,7 +214,7 @@ def object_file(name: str) -> bytes:
 def kernel_directory() -> tuple[Path, bool]:
     """The directory of this version's kernels, and whether it stays after this process.
 
-    It does not where no directory is safe; KernelWarning says why.
+    It does not where no directory is safe; ModelWarning says why.
     """
     name = f"{sys.modules['streamer'].__version__}-{_digest()}"
     chosen = map(os.environ.get, ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"))
@@ -230,7 +226,7 @@ def kernel_directory() -> tuple[Path, bool]:
         return directory, True
     told = f"compiled kernels are not kept in {base} ({why})"
     way = "set NUMBA_CACHE_DIR to a directory of your own"
-    warnings.warn(f"{told}; {way}", KernelWarning, stacklevel=2)
+    warnings.warn(f"{told}; {way}", ModelWarning, stacklevel=2)
     try:
         directory = Path(tempfile.mkdtemp(prefix="streamer-"))
     except OSError as error:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from processes import ended
 
 from streamer.model.audio.mel import num_embeddings
-from streamer.model.checkpoint.weights import AudioShape, TextShape, expected
+from streamer.model.checkpoint.weights import AudioShape, ModelWarning, TextShape, expected
 from streamer.model.engines.engine import Engine, FastText, FastTower, Row
 from streamer.model.engines.load import AudioTower, StableText, TextModel
-from streamer.model.kernels.library import KernelWarning, kernel_directory
+from streamer.model.kernels.library import kernel_directory
 
 PROMPT = [3, 1, 4]
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab: nothing a multiple of a panel, groups
@@ -170,7 +170,7 @@ def test_what_others_could_have_written_is_not_used(spoiler, tmp_path, monkeypat
     assert is_kept
     assert {stat.S_IMODE(path.stat().st_mode) for path in (chosen, chosen.parent)} == {0o700}
     spoil(chosen)
-    with pytest.warns(KernelWarning, match=why) as told:
+    with pytest.warns(ModelWarning, match=why) as told:
         assert not kernel_directory.__wrapped__()[1]
     assert len(told) == 1
     assert str(chosen.parent) in str(told[0].message)
