@@ -1,1 +1,1 @@
-"""What each command prints, and how a process starts and ends. Imports every room."""
+"""The output of each command, and how a process starts and ends. Imports every room."""
