@@ -77,7 +77,7 @@ class Config:
             raise ConfigError(f"min_new_tokens is {least}; {may}")
         if self.draft == "generate" and (self.temperature != 0 or said != ALL):
             told = "draft generate is greedy and names every attribute"
-            raise ConfigError(f"{told}; leave temperature and attributes, or draft, at the default")
+            raise ConfigError(f"{told}; leave temperature and attributes, or take draft incremental")
 
     @property
     def said(self) -> str:
