@@ -76,8 +76,8 @@ class Config:
             may = f"it may be 0 to {most}, which is max_new_tokens"
             raise ConfigError(f"min_new_tokens is {least}; {may}")
         if self.draft == "generate" and (self.temperature != 0 or said != ALL):
-            told = "draft generate is greedy and names every attribute"
-            raise ConfigError(f"{told}; leave temperature and attributes, or take draft incremental")
+            told = "draft generate is greedy, so without temperature, and names every attribute"
+            raise ConfigError(f"{told}; leave both out, or take draft incremental")
 
     @property
     def said(self) -> str:
