@@ -165,11 +165,12 @@ def all_words() -> list[str]:
 
 def attributes(language: str = "zh") -> dict[str, list[dict]]:
     """The table of `streamer.json`: each attribute's levels, physically lowest first, with their
-    names and phrases."""
+    names and phrases. Attributes stand in the order in which a sentence names them."""
+    of = LANGUAGES[language]
     return {
         name: [
             {"name": level[0], "phrases": [text.replace("|", "").strip() for text in level[1:]]}
-            for level in levels
+            for level in of.levels[name]
         ]
-        for name, levels in LANGUAGES[language].levels.items()
+        for name in (*of.orders[0], "arousal")
     }

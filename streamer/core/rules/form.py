@@ -157,24 +157,29 @@ class SentenceForm:
     def guess(self, ids: Sequence[int], most: int) -> list[int]:
         """Ids that may well come after `ids`, at most `most`, none of which ends the sentence. The
         model finds them right or wrong."""
-        found: list[int] = []
-        state = self.after(ids)
-        while state is not None and len(found) < most:
-            token = self._likely_id(state)
-            state = None if token is None else self.step(state, token)
-            if token is None or state is None or state.is_over:
-                break
-            found.append(token)
-        return found
+        sentence = list(ids)
+        state, last = BEGIN, -1  # the place of the attribute named last
+        for i in range(len(ids) + max(most, 0)):
+            if i == len(sentence) and (likely := self._likely_id(state, last)) is not None:
+                sentence.append(likely)
+            after = self.step(state, sentence[i]) if i < len(sentence) else None
+            if after is None or after.is_over:
+                return sentence[len(ids) : i]
+            if after.said != state.said:
+                last = (after.said - state.said).bit_length() - 1
+            state = after
+        return sentence[len(ids) :]
 
-    def _likely_id(self, state: State) -> int | None:
+    def _likely_id(self, state: State, last: int) -> int | None:
         """The id that is allowed; else one that spells the first phrase of an attribute's best
-        level, of the first attribute that the clause can still name. None: no telling."""
+        level. None: no telling. The attribute is the next one in the card's order, which goes on
+        from its begin; only the card's last one ends a sentence wherever it began."""
         if len(allowed := self.allowed(state)) == 1:
             return int(allowed[0])
-        for place, likely in enumerate(self._likely):
+        end = len(self._likely) - 1
+        for place in (*range(last + 1, end), *range(min(last + 1, end)), end):
             for rest, phrase in self._rests(state).items():  # the first opening comes first
-                if phrase == likely:
+                if phrase == self._likely[place]:
                     is_last = state.said | 1 << place == self._whole
                     rest += self._marks.end if is_last else self._marks.comma
                     spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))

@@ -12,7 +12,7 @@ from fakes import WORDS, levels_said, toy_vocabulary
 from bench.sentence_quality import measure
 from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
-from streamer.core.attributes import parse
+from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.rules import settings
 from streamer.core.rules.form import BEGIN, SentenceForm, marks_of
 from streamer.model.checkpoint.card import Tokenizer, card_of, read_card
@@ -96,7 +96,23 @@ def keeps(form, answer, token):
     return state is not None and form.step(state, token) is not None
 
 
-@pytest.mark.parametrize("said", [("rate",), ("pitch", "arousal"), tuple(PHRASES)[:-1]])
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_a_guess_goes_on_in_an_order_that_the_models_learnt(language):
+    """A wrong guess costs a step of the edge; so only the attribute named first can be wrong."""
+    directory = EMBEDDED / "edge"
+    card, tokenizer = read_card(directory).speaking(language), Tokenizer(directory)
+    vocabulary = tokenizer.vocabulary(shapes_of(directory).text.vocab)
+    marks = marks_of(language)
+    form = SentenceForm(vocabulary, card.attributes, (), card.openings, marks)
+    for order in sentences.LANGUAGES[language].orders:
+        clauses = [card.attributes[name][0]["phrases"][0] for name in (*order, "arousal")]
+        text = card.openings[0] + marks.comma.join(marks.gap + clause for clause in clauses)
+        ids = tokenizer.encode(text)
+        known = tokenizer.encode(text.partition(marks.comma)[0] + marks.comma)
+        assert known + form.guess(known, 99) == ids
+
+
+@pytest.mark.parametrize("said", [("rate",), ("pitch", "arousal"), ATTRIBUTES[:-1]])
 def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said):
     """On any walk each of them is said once."""
     _, vocabulary, _ = family
