@@ -184,7 +184,7 @@ async def read_down(data: bytes) -> None:
         assert 0 <= edge.num_heard <= edge.num_samples
 
 
-DOWN = [wire.Opened(0, "model"), wire.Heard(400, True), Verdict(1, 0, 9), Verdict(2, 3, 9)]
+DOWN = [wire.Heard(0, False, "model"), wire.Heard(400, True), Verdict(1, 0, 9), Verdict(2, 3, 9)]
 DOWN += [Verdict(3, 0, 9, b"\x00\xc0"), Refusal(3, "prefix")]
 DOWN += [wire.Rejected(False, "all sessions are taken")]
 DOWN_SEED = framed(*map(wire.encode, DOWN))

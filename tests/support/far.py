@@ -57,7 +57,7 @@ def judging(make):
     def reply(message, chance):
         match message:
             case wire.Open():
-                return [wire.Opened(0, "model")]
+                return [wire.Heard(0, False, "model")]
             case wire.Audio():
                 return [wire.Heard(message.start + len(message.samples()), False)]
             case wire.Finish():

@@ -93,18 +93,16 @@ class Finish(Message, tag=3, frozen=True):
     weights: Weights
 
 
-class Opened(Message, tag=1, frozen=True):
-    """The turn has a KV slot and `num_samples`: send the rest. model: its fingerprint."""
-
-    num_samples: Count
-    model: Word
-
-
 class Heard(Message, tag=2, frozen=True):
-    """`num_samples` are prefilled; is_finished: all of the turn, and the suffix."""
+    """`num_samples` are prefilled; is_finished: all of the turn, and the suffix.
+
+    model: the verifier's fingerprint in the first one of a websocket, after which the edge sends
+    what is missing; "" in the others.
+    """
 
     num_samples: Count
     is_finished: bool
+    model: Word = ""
 
 
 class Rejected(Message, tag=5, frozen=True):
@@ -115,7 +113,7 @@ class Rejected(Message, tag=5, frozen=True):
 
 
 Up = Open | Audio | Finish | VerifyRequest
-Down = Opened | Heard | Verdict | Refusal | Rejected
+Down = Heard | Verdict | Refusal | Rejected
 encode = msgspec.msgpack.Encoder().encode
 
 

@@ -95,9 +95,7 @@ class ServedTurn:
         Raises ConnectionClosed, Broken where the turn is over, wire.WireError for garbage, and the
         judge's errors.
         """
-        await socket.send(wire.encode(wire.Opened(self.num_samples, self._model.fingerprint)))
-        if self.is_finished:
-            await self._send_heard(socket)
+        await self._send_heard(socket, self._model.fingerprint)
         while True:
             with anyio.move_on_after(MAX_TURN_IDLE_S) as idle:
                 data = await socket.recv()
@@ -144,8 +142,8 @@ class ServedTurn:
             at, prefix = len(answer), prefix_hash(answer)
             request = VerifyRequest(request.number + 1, at, prefix, (), (), runs_on=True)
 
-    async def _send_heard(self, socket: ClientSocket) -> None:
-        await socket.send(wire.encode(wire.Heard(self.num_samples, self.is_finished)))
+    async def _send_heard(self, socket: ClientSocket, model: str = "") -> None:
+        await socket.send(wire.encode(wire.Heard(self.num_samples, self.is_finished, model)))
 
     def audio(self, message: wire.Audio) -> NDArray[np.float32]:
         """The samples [n] float32 that are new, none for a repeat. Raises Broken, WireError."""

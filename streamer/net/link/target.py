@@ -257,19 +257,15 @@ class RemoteTarget:
         """Take a message of the verifier, but for Rejected. Raises RemoteFault for one that cannot
         be."""
         match message:
-            case wire.Opened(num_samples, model):
-                if num_samples > self.num_samples or (self._model and model != self._model):
+            case wire.Heard(num_samples, is_finished, model):
+                if num_samples > self.num_samples or model not in ("", self._model or model):
                     raise RemoteFault("the verifier took the turn for another one")
-                if model != self._model:
+                if model and not self._model:
                     self._model = model
                     self._cloud.on_model(one_line(model)[:MODEL_CHARACTERS])
-                if self._num_kept is None:
-                    self._num_kept = self.num_heard = num_samples
-                self._has_moved()
-            case wire.Heard(num_samples, is_finished):
-                if num_samples > self.num_samples:
-                    raise RemoteFault("the verifier heard more than there is")
-                if num_samples > self.num_heard:  # repeated news is no progress
+                if model and self._num_kept is None:
+                    self._num_kept = num_samples
+                if model or num_samples > self.num_heard:  # repeated news is no progress
                     self._has_moved()
                 self.num_heard = num_samples
                 self.is_ready = is_finished

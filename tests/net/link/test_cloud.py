@@ -117,7 +117,7 @@ async def test_a_door_that_says_404_for_a_moment_ends_no_turn():
 
 async def test_a_verifier_that_floods_an_edge_is_left():
     def flood(message, chance):
-        return [wire.Opened(0, "model"), *[wire.Heard(0, False)] * 5_000]
+        return [wire.Heard(0, False, "model"), *[wire.Heard(0, False)] * 5_000]
 
     async with far.answering(flood) as port, far.linked(port) as link:
         await far.spoken(link, 0.1)

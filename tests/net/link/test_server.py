@@ -59,7 +59,7 @@ async def test_a_key_has_its_share_of_turns_and_websockets():
             await stack.enter_async_context(raw(url_of(port), key)) for key in "aab"
         ]
         await say(first, opening())
-        await told(first, wire.Opened)
+        await told(first, wire.Heard)
         await say(second, opening(b"t" * 16))
         assert "of this key" in (await told(second)).reason
         await say(other, opening())
@@ -228,7 +228,7 @@ def connected(turn, served=None):
     opened = wire.decode_up(wire.encode(next(messages)))
     if served is None:
         served = ServedTurn(MODEL, opened)
-    turn.receive(wire.Opened(served.num_samples, "model"))
+    turn.receive(wire.Heard(served.num_samples, served.is_finished, "model"))
     said = []
     while (message := next(messages)) is not None:
         said.append(wire.decode_up(wire.encode(message)))
@@ -250,7 +250,7 @@ async def test_only_lost_audio_crosses_again(kept):
     connected(turn)
     messages = turn.messages()
     assert [type(message) for message in said_by(messages)] == [wire.Open]
-    turn.receive(wire.Opened(kept, "model"))
+    turn.receive(wire.Heard(kept, False, "model"))
     said = said_by(messages)
     assert sum(len(m.samples()) for m in said if isinstance(m, wire.Audio)) == 20_000 - kept
     assert isinstance(said[-1], wire.Finish)
@@ -278,8 +278,7 @@ async def test_a_resumed_turn_says_its_weights_and_the_requests_without_a_reply(
 
 async def test_what_cannot_be_is_the_verifiers_fault():
     cases = {
-        "heard more": wire.Heard(321, False),
-        "for another one": wire.Opened(321, "model"),
+        "for another one": wire.Heard(321, False),
         f"then id {VOCABULARY.num_ids}": Verdict(1, 0, VOCABULARY.num_ids),
         "3 of 0 ids accepted": Verdict(1, 3, 5),
     }
@@ -290,7 +289,7 @@ async def test_what_cannot_be_is_the_verifiers_fault():
         with pytest.raises(RemoteFault, match=part):
             turn.receive(message)
     with pytest.raises(RemoteFault, match="for another one"):
-        turn.receive(wire.Opened(0, "another model"))
+        turn.receive(wire.Heard(0, False, "another model"))
     runs_on = await turn_without_socket(sound(0.02), weights={})
     *_, messages = connected(runs_on)
     await ask(runs_on, VerifyRequest(1, 0, prefix_hash(()), (), (), True))
