@@ -151,15 +151,14 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
         for i in marked:
             if rules.clean and vocabulary.never[i]:
                 continue
-            piece, is_ended = vocabulary.texts[i], False
+            piece = vocabulary.texts[i]
             for mark in MARKED.finditer(piece):
                 said = sentence + piece[: mark.start()]
                 if mark[0] in SENTENCE_ENDS:
                     if is_early:
                         early.add(i)
-                    elif not is_ended and content_of(said) < rules.end_gap:
+                    elif content_of(said) < rules.end_gap:
                         lowered.add(i)
-                    is_ended = True
                 elif content_of(MARKED.split(said)[-1]) < rules.comma_gap:
                     commas.add(i)
         return _array(early), _array(commas), _array(lowered)

@@ -149,8 +149,8 @@ numbers = {name: st.integers(*least_most) for name, least_most in bounds.items()
 rule_settings = st.sampled_from(few_rules) | st.builds(Rules, **numbers, clean=st.booleans())
 
 
-@example(ids("慢", "音", "色", "中"), few_rules[1])  # as much content as a word, in no word
-@example(ids("hu"), few_rules[1])
+@example(ids("慢", "音", "色", "中", "音"), few_rules[1])  # as much content as the next, no word
+@example(ids("音", "a"), few_rules[1])
 @example(ids("hu", " "), few_rules[0])
 @example(ids("音", "色", "中"), Rules(min_new_tokens=5))
 @given(answers, rule_settings)

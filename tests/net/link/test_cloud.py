@@ -26,6 +26,7 @@ async def test_a_turn_has_a_websocket_of_its_own_and_never_waits_for_a_handshake
     """One is spare when a turn begins; each is closed with its turn."""
     async with far.serving_judges() as (port, server), far.linked(port) as link:
         await until(lambda: link.is_up)
+        assert 0 < link.rtt_s < PATIENCE_S
         assert len(server.links) == 1
         for _ in range(3):
             await until(lambda: link._spare is not None)
@@ -66,13 +67,17 @@ async def test_words_of_a_verifier_reach_people_as_one_plain_line():
         assert str(lost.value).isprintable()
         assert "lines" in str(lost.value)
 
-    async def refuse(websocket, request):
-        return websocket.respond(401, ESCAPE)
+
+@pytest.mark.parametrize(("status", "is_final"), [(400, 1), (401, 1), (403, 1), (404, 1), (503, 0)])
+async def test_a_status_that_no_pause_makes_another_one_is_final(status, is_final):
+    def refuse(websocket, request):
+        return websocket.respond(status, ESCAPE)
 
     async with far.answering(None, refuse) as port, far.linked(port) as link:
-        await link.settled(5.0)
-        assert link.lost.isprintable()
-        assert "401" in link.lost
+        await until(lambda: str(status) in link.trouble)
+        assert link.trouble.isprintable()
+        assert (link.lost is not None) == is_final
+        assert not is_final or link.lost.isprintable()
 
 
 async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():

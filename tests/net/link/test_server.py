@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http, until_metric
 
 from streamer import Describer
+from streamer.core.audio.turn import AROUND_SAMPLES
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
@@ -103,6 +104,8 @@ async def test_a_judge_that_fails_ends_one_turn():
         rejected = await told(ws, wire.Rejected)
         assert (rejected.is_final, "internal error" in rejected.reason) == (True, True)
         assert (await told(other, Verdict)).next_id == 5
+        await say(other, replace(FIRST, number=7))
+        assert (await told(other)).number == 7, "one verdict for each request"
         assert len(server._turns) == 1
     assert all(judge.is_closed for judge in judges)
 
@@ -298,9 +301,12 @@ async def test_what_cannot_be_is_the_verifiers_fault():
         runs_on.receive(Verdict(2, 3, 5))
 
 
+MOST_SAMPLES = int(MODEL.max_turn_s * 16_000) + AROUND_SAMPLES
+
+
 def served_with(num):
     turn = ServedTurn(MODEL, opening())
-    turn.audio(wire.Audio.of(0, sound(num / 16_000)))
+    turn.audio(wire.Audio(0, bytes(2 * num), False))
     return turn
 
 
@@ -317,9 +323,10 @@ def finished(num):
         ("3200 samples here and 77", lambda: served_with(3_200).finish(wire.Finish(77, {}))),
         ("over once it is", lambda: finished(320).audio(wire.Audio(320, bytes(20), False))),
         ("before the turn's end", lambda: served_with(320).check(FIRST)),
+        ("at most 60 s", lambda: served_with(MOST_SAMPLES + 1)),
         *(
             ("ids that", lambda ids=ids: finished(320).check(VerifyRequest(1, 0, bytes(8), *ids)))
-            for ids in [(((1 << 24) - 1,), ()), ((), (0, VOCABULARY.num_ids)), ((0,) * 300, ())]
+            for ids in [(((1 << 24) - 1,), ()), ((), (0, VOCABULARY.num_ids)), ((0,) * 177, ())]
         ),
     ],
 )
@@ -327,6 +334,11 @@ def test_what_cannot_be_ends_the_turn(told, give):
     with pytest.raises(Broken, match=told) as broken:
         give()
     assert broken.value.is_final
+
+
+def test_the_longest_turn_and_answer_are_served():
+    assert served_with(MOST_SAMPLES).num_samples == MOST_SAMPLES
+    finished(320).check(VerifyRequest(1, 100, bytes(8), (0,) * 38, (0,) * 38))
 
 
 RULES = vars(Rules())
