@@ -112,12 +112,8 @@ async def test_a_long_recording_is_described_in_parts(edge, tmp_path):
     silence = np.zeros(59 * RATE_HZ, np.float32)
     file = wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), silence, speech(10, 2)]))
     heard, begun, short = [], {}, []
-    result = await edge.describe(
-        file,
-        lambda d: begun.setdefault(d.from_s, d.text),
-        lambda *at: heard.append(at),
-        measures=True,
-    )
+    hears = (lambda d: begun.setdefault(d.from_s, d.text)), (lambda *at: heard.append(at))
+    result = await edge.describe(file, *hears, measures=True)
     await edge.describe(wav(tmp_path / "short.wav", speech(4, 1)), short.append)
     parts = result.parts
     assert [round(part.audio_s) for part in parts] == [60, 60, 10]

@@ -15,7 +15,7 @@ import numpy as np
 from streamer.core.decoding.plan import Signal
 from streamer.core.decoding.sequence import Sequence as Ids
 from streamer.core.rules.form import SentenceForm, marks_of
-from streamer.core.rules.settings import NOT_SHOWN, Rules, Sampling, gumbel, stop
+from streamer.core.rules.settings import NOT_SHOWN, Rules, gumbel, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.decoding import Decoder, choose
 
@@ -127,14 +127,7 @@ class ToyDrafter:
         return ids, signals
 
 
-def target_alone(
-    model: ToyModel,
-    vocabulary: Vocabulary,
-    prompt: Sequence[int],
-    rules: Rules,
-    sampling: Sampling,
-    form: SentenceForm | None = None,
-) -> tuple[list[int], str]:
+def target_alone(model, vocabulary, prompt, rules, sampling, form=None):
     """One id at a time from the whole context, no cache, no draft: (answer, stop reason)."""
     answer: list[int] = []
     while True:
@@ -151,17 +144,13 @@ def target_alone(
             return answer, stopped
 
 
-def in_form(
-    logits: Sequence[float], form: SentenceForm, answer: Sequence[int], sampling: Sampling
-) -> int:
+def in_form(logits, form, answer, sampling):
     """The choice within a form, in plain words: of all ids that keep it, one by one."""
     state = form.after(answer)
     ids = [i for i in range(len(logits)) if form.step(state, i) is not None]
     biases = form.biases(state)
-    scores = {
-        token: float(logits[token]) + (0.0 if biases is None else biases[i])
-        for i, token in enumerate(ids)
-    }
+    biases = np.zeros(len(ids)) if biases is None else biases
+    scores = {token: float(logits[token]) + biases[i] for i, token in enumerate(ids)}
     if sampling.temperature == 0:
         return max(ids, key=lambda token: (scores[token], -token))
     heated = {token: score / sampling.temperature for token, score in scores.items()}

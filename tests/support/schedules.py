@@ -80,12 +80,8 @@ def draw(seed: int) -> Schedule:
     )
     sampling = chance.choice([Sampling(), Sampling(temperature=1.0, seed=seed)])
     noise = np.random.default_rng(seed)
-    turns = tuple(
-        noise.integers(-9_000, 9_000, chance.choice([1, 300, 3_000, 20_000]))
-        .astype("<i2")
-        .tobytes()
-        for _ in range(chance.randint(1, 3))
-    )
+    lengths = [chance.choice([1, 300, 3_000, 20_000]) for _ in range(chance.randint(1, 3))]
+    turns = tuple(noise.integers(-9_000, 9_000, n).astype("<i2").tobytes() for n in lengths)
     faults = tuple(
         Fault(
             chance.choice([0, 3, 20, 60]),

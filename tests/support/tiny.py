@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,13 +17,7 @@ PROMPT = {"prefix": words.PREFIX, "suffix": words.SUFFIXES["zh"]}
 CARD = {"version": 1, "name": "tiny", "prompt": PROMPT, "max_turn_s": 60}
 
 
-def save_tiny(
-    directory: Path,
-    seed: int,
-    seed_size: int = 1,
-    vocab: int | None = None,
-    card: Mapping[str, Any] = CARD,
-) -> Path:
+def save_tiny(directory, seed, seed_size=1, vocab=None, card=CARD):
     """A thinker alone, one shard, with its tokenizer and card.
 
     seed_size scales the widths, vocab pads the vocabulary. Weights are wide enough that logits

@@ -28,7 +28,7 @@ WORDS = [
     *("慢", "慢慢", "音", "音色", "色", "语速", "中", "，", "、", "，请", "、、", "音，", "。"),
     *("！", "色。", "，色。", "“"),
     *("哈哈哈", "哈", "a", "Human", " human", "Hum", "an", "hu", "USER", "us", "er", " ", "##"),
-    *(".", "9", "速", "。。", "a，"),
+    *(".", "9", "速", "。。", "a，", "\n"),
 ]
 TOKENS = [
     *(w.encode() for w in WORDS),
@@ -53,6 +53,7 @@ def after(*words, **rules):
         ([], {"Human", " human", "USER"}),
         ([" "], {"Human", " human", "USER"}),
         (["##", " "], {"Human", " human", "USER"}),
+        (["音", "\n"], {"Human", " human", "USER"}),
         (["Hum"], {"an"}),
         ([" ", "Hum"], {"an"}),
         (["us"], {"er"}),
@@ -135,7 +136,7 @@ def breaks_by_hand(rules, text, piece, index):
         across = run.start() < start
         if len(run[0]) > 2 or (across and run[1] not in VOCABULARY.doubles):
             broken.add("adjacency")
-    last = re.search(f"({WORD}) ?$", text)
+    last = re.search(rf"({WORD}) ?\Z", text)
     if last:
         space = "" if text.endswith(" ") else " "
         if re.match(f"{space}{last[1]}(?!{WORD})", piece, re.IGNORECASE):
@@ -260,6 +261,8 @@ ENDS = [
 def test_each_way_an_answer_ends():
     for rules, answer, token, reason in ENDS:
         assert settings.stop(SMALL, rules, answer, token) == reason, (rules, answer, token)
+        found = settings.first_stop(SMALL, rules, [*answer, token], len(answer))
+        assert found == (reason and (len(answer), reason))
     found = {reason for *_, reason in ENDS if reason}
     assert {*settings.STOP_REASONS} == found | {"no_speech", "cancelled"}
     assert {*settings.NOT_SHOWN} == {"eos", "loop"}

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from fakes import WORDS, levels_said, toy_vocabulary
+from fakes import WORDS, levels_said
 
 from bench.sentence_quality import measure
 from pipelines.embedded import export, sentences
@@ -15,12 +15,12 @@ from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.rules import settings
 from streamer.core.rules.form import BEGIN, SentenceForm, marks_of
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import Tokenizer, card_of, read_card
 from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 
 RULES = settings.Rules()
-TOY = toy_vocabulary()
 LEARNT = ("", "说话人", "这位讲者", "这段录音里")  # of the sentences that the shipped pair learnt
 
 
@@ -235,33 +235,42 @@ def test_the_marks_of_a_language():
     assert {marks_of(code) for code in ("en", "de-AT", "")} == {(",", ".", " ")}
 
 
-PAIR = {"rate": (["语速较慢"], ["语速快", "快"]), "pitch": (["高"], ["音调平稳"])}
+SMALL = {"rate": (["语速较慢"], ["快"]), "loudness": (["很轻"], ["响亮"])}
+SMALL |= {"pauses": (["停顿"], ["看"]), "pitch": (["高"], ["低"])}
+TOY = Vocabulary([*(word.encode() for word in (*WORDS, "快，")), b"<eos>"], [28], [28])
 
 
-def small_form(phrases=PAIR, **openings):
+def small_form(phrases=SMALL, **given):
     card = {name: [{"phrases": each} for each in levels] for name, levels in phrases.items()}
-    return SentenceForm(TOY, card, **openings)
+    return SentenceForm(TOY, card, **given)
 
 
 @pytest.mark.parametrize("wrong", ["语速，快", "语速快。", "语速飞", "飞语速"])
 def test_a_form_without_a_phrase_of_an_attribute_is_not_to_be_used(wrong):
     """A phrase with a mark, or one that no ids spell, is none."""
-    assert small_form().can_be_said
-    assert small_form(PAIR | {"rate": ([wrong], ["快"])}).can_be_said
-    assert not small_form(PAIR | {"rate": ([wrong],)}).can_be_said
+    assert small_form(SMALL | {"rate": ([wrong], ["快"])}).can_be_said
+    assert not small_form(SMALL | {"rate": ([wrong],)}).can_be_said
     assert not small_form(openings=["飞"]).can_be_said
     assert not small_form(marks=marks_of("en")).can_be_said, "it has no opening"
 
 
-def test_a_guess_is_the_sentence_of_the_best_levels():
-    """With the first opening, but for the id that ends it; then the model decides."""
-    form = small_form(openings=["说话人", "声音"]).weighted({"rate": (-9, 0), "pitch": (0, -9)})
-    ids = form.guess([], 99)
-    assert TOY.text_of(ids) == "说话人语速快，高"
-    assert ids[0] == WORDS.index("说话人"), "the longest id"
-    for n in range(len(ids)):
-        assert form.guess(ids[:n], 2) == ids[n : n + 2]
-    others = [WORDS.index(word) for word in ("声音", "音调", "平稳", "，", "语速")]
-    assert TOY.text_of(form.guess(others, 99)) == "快"
-    assert form.guess([*ids, WORDS.index("。")], 99) == []
-    assert form.guess([WORDS.index("，")], 99) == []
+GUESSES = {
+    "": "说话人 快， 响亮 ， 停顿 ， 高",  # but for the id that ends it
+    "声音 很 轻 ，": "停顿 ， 快， 高",
+    "说话人 看 ，": "快， 响亮 ， 高",
+    "说话人 低 ， 语速 较慢 ，": "响亮 ， 停顿",
+    "说话人 快， 响亮 ， 停顿 ， 高 。": "",
+    "，": "",
+}
+
+
+@pytest.mark.parametrize("said", GUESSES)
+def test_a_guess_names_the_best_levels_in_the_card_s_order(said):
+    """It goes on from the attribute said last, and the card's last one ends the sentence."""
+    weights = {"rate": (-9, 0), "loudness": (-9, 0), "pauses": (0, -9), "pitch": (0, -9)}
+    form = small_form(openings=["说话人", "声音"]).weighted(weights)
+    ids = [TOY.texts.index(word) for word in said.split()]
+    wanted = [TOY.texts.index(word) for word in GUESSES[said].split()]
+    for n in range(len(wanted)):
+        assert form.guess([*ids, *wanted[:n]], 2) == wanted[n : n + 2]
+    assert form.guess(ids, 99) == wanted

@@ -33,25 +33,21 @@ class WordStream(stt.RecognizeStream):
     """Speech starts at the first loud frame and ends at a flush."""
 
     async def _run(self):
-        speaks = False
+        speaks, send = False, self._event_ch.send_nowait
         async for item in self._input_ch:
             is_flush = isinstance(item, self._FlushSentinel)
             if is_flush and speaks:
                 data = stt.SpeechData(language="zh", text="words", metadata={"own": 1})
-                self._event_ch.send_nowait(
-                    stt.SpeechEvent(Kind.FINAL_TRANSCRIPT, alternatives=[data])
-                )
-                self._event_ch.send_nowait(stt.SpeechEvent(Kind.END_OF_SPEECH))
+                send(stt.SpeechEvent(Kind.FINAL_TRANSCRIPT, alternatives=[data]))
+                send(stt.SpeechEvent(Kind.END_OF_SPEECH))
                 used = stt.RecognitionUsage(audio_duration=1)
-                self._event_ch.send_nowait(
-                    stt.SpeechEvent(Kind.RECOGNITION_USAGE, recognition_usage=used)
-                )
+                send(stt.SpeechEvent(Kind.RECOGNITION_USAGE, recognition_usage=used))
                 speaks = False
             elif not (
                 is_flush or speaks or np.abs(np.frombuffer(item.data, np.int16)).max() < 1_000
             ):
                 speaks = True
-                self._event_ch.send_nowait(stt.SpeechEvent(Kind.START_OF_SPEECH))
+                send(stt.SpeechEvent(Kind.START_OF_SPEECH))
 
 
 async def speak(stream, samples, rate):
