@@ -25,7 +25,7 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
 from streamer.config import Config, ConfigError
-from streamer.core.attributes import FORMS, chosen, level_names, names_of
+from streamer.core.attributes import ATTRIBUTES, FORMS, chosen, level_names, names_of
 from streamer.core.audio.turn import Closed, Heard
 from streamer.core.decoding.plan import Plan, Preset
 from streamer.core.rules.settings import ALL, LevelWeights, Rules
@@ -167,7 +167,8 @@ class Models:
     @property
     def can_say(self) -> tuple[str, ...]:
         """The attributes that may be asked for alone: none where models say different phrases."""
-        return tuple(self.phrases[self.language]) if self._is_one_form(self.language) else ()
+        known = self.phrases[self.language] if self._is_one_form(self.language) else ()
+        return tuple(name for name in ATTRIBUTES if name in known)
 
     @property
     def language(self) -> str:
