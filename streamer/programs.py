@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from inspect import Parameter, signature
 from pathlib import Path
@@ -148,7 +148,7 @@ def open(
     return BlockingDescriber(Config.of(config, options))
 
 
-class BlockingDescriber:
+class BlockingDescriber(AbstractContextManager["BlockingDescriber", None]):
     """The result of `streamer.open`, which `close` or the end of `with` closes. Several threads may
     use it; each call waits for its result."""
 
@@ -161,9 +161,6 @@ class BlockingDescriber:
         self._portal, self._describer = opened.result()
         # A daemon thread that is killed inside a model's native code aborts the process.
         atexit.register(self.close, END_S)
-
-    def __enter__(self) -> BlockingDescriber:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 CELLS = 30
@@ -12,7 +13,7 @@ REDRAWN_S = 0.1  # between two drawings
 CLEAR = "\r\x1b[K"
 
 
-class Bar:
+class Bar(AbstractContextManager["Bar", None]):
     """Shows nothing unless stderr is a terminal, and leaves nothing on it. One is shown at a time;
     write text to the same terminal after `hide`."""
 
@@ -22,9 +23,6 @@ class Bar:
         self._what, self._total = what, total
         self._is_possible = sys.stderr is not None and sys.stderr.isatty()
         self._began_s = time.monotonic()
-
-    def __enter__(self) -> Bar:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.hide()
