@@ -1,5 +1,5 @@
 """Measures of a recording without the models: of given stretches (words of a recogniser, subtitles,
-annotations), and its filled pauses."""
+annotations), its filled pauses, its syllable rate."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import numpy as np
 
 from streamer.audio.file import Audio, Source, chunks_of, open_audio
 from streamer.config import ConfigError
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Chunker, OffsetFilter, Samples, on_grid
 from streamer.core.audio.turn import NOTHING
 from streamer.core.measures import density
 from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import SoundTrack, TurnMeasurer
+from streamer.model.audio.turns import measure
 from streamer.model.audio.vad import TurnVoice, VoiceActivity
 
 MOST_S = 1e7  # 115 days: longer ones are no times of a recording
@@ -197,3 +198,15 @@ def filled_pauses(
     minutes = (spoken[-1] + 1 - spoken[0]) / FRAMES_PER_S / 60
     times = [(begin / FRAMES_PER_S, end / FRAMES_PER_S) for begin, end in found]
     return FilledPauses(times, len(found) / float(minutes))
+
+
+def syllable_rate(samples: Samples, rate: int) -> float | None:
+    """Syllables per second of speech, without its pauses of at least 180 ms.
+
+    samples: [n] float32 of one channel, full scale 1.0; rate: in Hz. Returns None without
+    speech. Raises BadAudio (a ValueError) for a rate outside 1..384 kHz, and for samples
+    that are no audio. docs/measures.md says how far the rate is from that of the text.
+    """
+    chunker = Chunker(rate)
+    sound = np.concatenate([chunker.push(samples), chunker.finish()])
+    return measure(OffsetFilter().push(on_grid(sound))).rate_syllables_per_s

@@ -23,6 +23,7 @@ from streamer.intervals import Interval as Interval
 from streamer.intervals import filled_pauses as filled_pauses
 from streamer.intervals import measure_intervals as measure_intervals
 from streamer.intervals import read_intervals as read_intervals
+from streamer.intervals import syllable_rate as syllable_rate
 from streamer.model.checkpoint.weights import ModelError as ModelError
 from streamer.programs import BackgroundSession as BackgroundSession
 from streamer.programs import BlockingDescriber as BlockingDescriber

@@ -18,6 +18,7 @@ import numpy as np
 from streamer.core.audio import pcm
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Chunker, OffsetFilter, Samples
 from streamer.core.audio.turn import NOTHING, Closed, Dropped, Heard, Item, Recent, Trim, TurnOpened
+from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.audio.vad import LATE_MS, Frame, TurnDetector, TurnVoice, VoiceActivity
@@ -291,3 +292,12 @@ class TurnCutter:
         items = self.settle()
         part, self._part = self._part, None
         return items + part.finish(self.shows_measures, **ended)
+
+
+def measure(samples: Samples) -> SpeechMeasures:
+    """The measures of a whole turn [n] float32 at 16 kHz."""
+    measurer = TurnMeasurer()
+    turn = Part(measurer=measurer)
+    turn.hear(samples)
+    turn.finish()
+    return measurer.measures(turn._voice.has_speech)

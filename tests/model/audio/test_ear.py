@@ -7,26 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soxr
 from speech import RATE_HZ, cuts, pcm, recording, speech
 
+import streamer
 from pipelines.embedded.codecs import telephone
 from pipelines.embedded.labels import f0_track, speech_frames
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.audio.turn import Closed, Heard, TurnOpened
 from streamer.core.measures.levels import levels_of
 from streamer.model.audio.ear import PitchTrack, TurnMeasurer, f0_of
-from streamer.model.audio.turns import Part, TurnCutter
+from streamer.model.audio.turns import Part, TurnCutter, measure
 from streamer.model.audio.vad import Frame, TurnDetector, VoiceActivity
 from streamer.stages.events import TurnDetection
-
-
-def measure(samples):
-    """The measures of a whole turn [n] float32 at 16 kHz."""
-    measurer = TurnMeasurer()
-    turn = Part(measurer=measurer)
-    turn.hear(samples)
-    turn.finish()
-    return measurer.measures(turn._voice.has_speech)
 
 
 def heard(samples):
@@ -113,6 +106,14 @@ def test_silence_around_a_recording_changes_no_measure(index, seconds):
                 assert replace(found, audio_s=alone.audio_s) == alone
             levels, wanted = levels_of(found), levels_of(alone)
             assert sum(levels[name] != wanted[name] for name in wanted) <= 2
+
+
+def test_the_syllable_rate_is_that_of_the_measures_at_any_sampling_rate():
+    samples = recording(2)
+    found = streamer.syllable_rate(samples, RATE_HZ)
+    assert found == heard(samples).rate_syllables_per_s
+    wide = soxr.resample(samples, RATE_HZ, 44_100)
+    assert streamer.syllable_rate(wide, 44_100) == pytest.approx(found, rel=0.05)
 
 
 def rows_of(samples):
