@@ -8,7 +8,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 from fakes import no_rules, toy_vocabulary
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamer.core import calibration
@@ -174,10 +174,11 @@ KINDS = st.sampled_from(["extend", "feed", "cut", "commit"])
 OPERATIONS = st.lists(st.tuples(KINDS, st.integers(0, 6), st.integers(0, 6)), max_size=60)
 
 
+@example([("extend", 2, 0), ("feed", 2, 0), ("cut", 2, 0)])
 @given(OPERATIONS)
 def test_any_operations_keep_ids_and_cache_true(operations):
     """The cache never holds an id that is not there, and one id at least stays to be fed."""
-    sequence, model = Sequence([1, 2, 3]), [1, 2, 3]
+    sequence, model = Sequence([1]), [1]
     sequence.start_answer()
     committed, cached = 0, model[:0]
     for i, (kind, a, b) in enumerate(operations):
@@ -190,12 +191,12 @@ def test_any_operations_keep_ids_and_cache_true(operations):
             cached = cached[: sequence.n_cached] + sequence.pending[: max(0, n)]
             sequence.mark_fed(max(0, n))
         elif kind == "cut":
-            n = max(3 + committed, len(model) - a)
+            n = max(1 + committed, len(model) - a)
             new = [-100 * i - j for j in range(b)]
             sequence.replace_tail(n, new)
             model[n:] = new
         else:
-            n = min(a, len(model) - 3 - committed)
+            n = min(a, len(model) - 1 - committed)
             sequence.commit(n)
             committed += n
         assert list(sequence.ids) == model
