@@ -67,9 +67,8 @@ async def test_tools_say_what_the_api_says(folder):
         asked = {"path": "fast_loud.wav", "language": "zh"}
         found = (await client.call_tool("describe", asked)).structured_content["attributes"]
         assert all(not row["label"].isascii() for row in found.values())
-        assert {n: row["level"] for n, row in found.items()} == {
-            n: row["level"] for n, row in profile.items()
-        }
+        wanted = {n: row["level"] for n, row in profile.items()}
+        assert {n: row["level"] for n, row in found.items()} == wanted
 
 
 async def test_nothing_outside_is_heard_and_each_error_is_one_line(folder):

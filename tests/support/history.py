@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,9 +113,7 @@ class _Session:
         self._written = ""
 
 
-def prove(
-    history: History, turns: Sequence[bytes], wrong: Callable[[Attempt], str | None]
-) -> list[Attempt]:
+def prove(history, turns, wrong):
     """The answers: each turn once, in order. wrong(attempt): why it is no answer, or None."""
     attempts = attempts_of(history)
     answers = [attempt for attempt in attempts if attempt.description is not None]

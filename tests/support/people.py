@@ -33,9 +33,8 @@ def clone_into(clones, speakers=tuple(f"person{i}" for i in range(8))):
             samples = samples * (1e-4 if (speaker, i) == (0, 2) else 1.0)
             soundfile.write(folder / "zh-CN" / "clips" / name, samples, SAMPLE_RATE, format="MP3")
             rows.append(f"{who}\t{name}\t{text}\t2\t0\t\t{'female' if speaker % 2 else 'male'}")
-    (folder / "zh-CN" / "clips" / f"{len(speakers) - 1}_2.mp3").write_text(
-        "version https://git-lfs.github.com/spec/v1\n"
-    )
+    pointer = folder / "zh-CN" / "clips" / f"{len(speakers) - 1}_2.mp3"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\n")
     (folder / "zh-CN" / "validated.tsv").write_text("\n".join(rows) + "\n", "utf-8")
     git(folder, "init", "-q")
     git(folder, "add", "-A")

@@ -66,7 +66,6 @@ def full_model(source, target, shards=2, **config):
         part[f"talker.noise.{i}"] = torch.zeros(2)
         save_file(part, target / file, {"format": "pt", "of": file})
         index |= dict.fromkeys(part, file)
-    (target / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": index})
-    )
+    table = json.dumps({"metadata": {}, "weight_map": index})
+    (target / "model.safetensors.index.json").write_text(table)
     return target

@@ -101,13 +101,30 @@ EOS = min(VOCABULARY.eos)
 def test_drafted_ids_that_do_not_stand_are_wasted(draft, ahead, verdict, wasted):
     how = plan.Plan("gated", len(draft), threshold=-1.0, rules=RELAXED, ahead=len(ahead))
     machine = Speculator(how, VOCABULARY, started())
-    assert machine.next(0.0) == plan.DraftMore(len(draft))
-    for ids in (draft, ahead):
+    for ids in filter(None, (draft, ahead)):
+        assert machine.next(0.0) == plan.DraftMore(len(ids))
         machine.sequence.extend(ids)
         machine.drafted([CALM] * len(ids))
         machine.next(0.0)
     machine.replied(plan.Verdict(1, *verdict))
-    assert (machine.counts.n_wasted, machine.counts.n_ahead_wasted) == wasted
+    counts = machine.counts
+    assert (counts.n_wasted, counts.n_ahead_wasted, counts.blocks) == (*wasted, 1)
+
+
+def test_a_block_may_be_refused_three_times():
+    how = plan.Plan("gated", 1, threshold=-1.0, rules=RELAXED)
+    machine = Speculator(how, VOCABULARY, started())
+    for times in (3, 3, 4):
+        assert machine.next(0.0) == plan.DraftMore(1)
+        machine.sequence.extend([4])
+        machine.drafted([CALM])
+        for _ in range(times):
+            machine.replied(plan.Refusal(machine.next(0.0).number, "prefix"))
+        if times == 3:
+            machine.replied(plan.Verdict(machine.next(0.0).number, 1, 3))
+        shown = plan.Emit((4, 3), True) if times == 3 else plan.Emit((4,), False, (-0.1,))
+        assert machine.next(0.0) == shown
+    assert machine.num_failures == 1
 
 
 def test_what_is_drafted_in_one_step_takes_8_ms_by_a_moving_average():
@@ -396,8 +413,7 @@ def turn(*blocks):
 
 def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
     long = [turn((0.1, False), (0.3, True)), turn((0.2, True), (0.9, True), (0.4, False))]
-    np.testing.assert_allclose(
-        calibration.losses_of([long], np.array([0.05, 0.2, 0.35, 1.0])), [[0.0, 0.2, 0.4, 0.6]]
-    )
+    losses = calibration.losses_of([long], np.array([0.05, 0.2, 0.35, 1.0]))
+    np.testing.assert_allclose(losses, [[0.0, 0.2, 0.4, 0.6]])
     assert calibration.certify([long], "fluent", 4, 0.65, 0.0).skipped == pytest.approx(0.4)
     assert len(calibration.at(long[0], 0.25).uploaded) == 1

@@ -202,10 +202,8 @@ def test_how_many_ids_come_at_a_time_changes_nothing(seed):
     """At the edge alone; each id is a block of its own."""
     house = House(seed, (), mode="edge")
     answer, reason, _ = answered(house)
-    told = house.plan.rules, house.sampling
-    assert (answer, reason) == fakes.target_alone(
-        house.drafter.decoder.listener.model, VOCABULARY, PROMPT, *told
-    )
+    told, edge = (house.plan.rules, house.sampling), house.drafter.decoder.listener.model
+    assert (answer, reason) == fakes.target_alone(edge, VOCABULARY, PROMPT, *told)
     assert house.machine.counts.blocks == len(answer) + (reason in ("eos", "loop"))
 
 

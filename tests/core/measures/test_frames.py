@@ -325,9 +325,7 @@ SPOKEN = {
     ],
     "pitch": [{"name": "low", "phrases": ["音调低沉"]}, {"name": "high", "phrases": ["尖"]}],
 }
-LEVELS = {
-    "rate": [{"name": f"level {i}", "phrases": [f"rate {word}"]} for i, word in enumerate("abc")]
-}
+LEVELS = {"rate": [{"name": f"level {i}", "phrases": [f"rate {w}"]} for i, w in enumerate("abc")]}
 
 
 def sure(level, mass, chances, opinion, is_greedy=False):

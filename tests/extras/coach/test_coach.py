@@ -195,9 +195,8 @@ async def test_a_reading_that_grows_fast_is_told():
     sound = parselmouth.Sound(calm.astype(float), RATE_HZ)
     fast = call(sound, "Lengthen (overlap-add)", 75, 500, 1 / 2.2)  # at the same pitch
     coach = streamer.Coach(learn_s=10, flat_ratio=0, breath_s=0)
-    events, baseline = await coached(
-        np.concatenate([calm, fast.values[0].astype(np.float32)]), coach
-    )
+    samples = np.concatenate([calm, fast.values[0].astype(np.float32)])
+    events, baseline = await coached(samples, coach)
     (nudge,) = [event for event in events if isinstance(event, streamer.Nudge)]
     assert (nudge.kind, nudge.usual) == ("too_fast", baseline.rate_syllables_per_s)
     assert nudge.t_s > len(calm) / RATE_HZ

@@ -168,9 +168,8 @@ async def test_the_official_client_asks_first_since_it_follows_no_redirect():
 async def test_people_find_all_replicas_and_prometheus_its_targets():
     async with fleet(num=2) as (url, servers):
         targets = json.loads((await fetched(url, "/v1/targets"))[1])
-        assert {target["targets"][0] for target in targets} == {
-            address.removeprefix("ws://").partition("/")[0] for address in servers
-        }
+        wanted = {address.removeprefix("ws://").partition("/")[0] for address in servers}
+        assert {target["targets"][0] for target in targets} == wanted
         assert {t["labels"]["replica"] for t in targets} == {"server-1", "server-2"}
         assert {t["labels"]["kind"] for t in targets} == {"server"}
         rows = json.loads((await fetched(url, "/v1/replicas"))[1])

@@ -79,9 +79,8 @@ async def test_a_turn():
         assert roles == ["user", "assistant", "user", "user", "assistant"]
         assert names[2] == "text"
         done = [e for e in events if e["type"] == "conversation.item.done"]
-        assert [(e["item"]["id"], e["previous_item_id"]) for e in done] == list(
-            zip(names, [None, *names[:-1]], strict=True)
-        )
+        wanted = list(zip(names, [None, *names[:-1]], strict=True))
+        assert [(e["item"]["id"], e["previous_item_id"]) for e in done] == wanted
         committed = [e for e in events if e["type"] == "input_audio_buffer.committed"]
         assert [e["previous_item_id"] for e in committed] == [None, "text"]
         metadata = [response["metadata"] for response in responses_of(events)]
