@@ -150,7 +150,7 @@ class Speculator:
         self._base = head.request.base
         self._num_refusals = 0
         self._flights.clear()
-        self._pass_on(head.n, is_unverified=head.n > 0)
+        self._pass_on(head.n, is_unverified=True)
 
     def cancel(self) -> None:
         """End here: committed ids stay, the blocks in hand are dropped."""

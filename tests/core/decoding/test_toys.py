@@ -140,6 +140,7 @@ def answered(house):
             case plan.VerifyRequest() as request:
                 assert machine.num_in_flight <= house.plan.credits
                 assert house.is_up or house.plan.mode != "gated"
+                assert request.runs_on is (house.plan.mode == "cloud")
                 house.ask(request)
             case plan.Wait(until):
                 assert until > house.now, "it would be asked again at once, for ever"
@@ -159,6 +160,7 @@ def answered(house):
 def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed):
     house = House(seed)
     shown, reason, num_verified = answered(house)
+    assert reason in ("sentence", "eos", "loop", "max_tokens", "cancelled", "error")
     counts, sequence = house.machine.counts, house.sequence
     assert shown == sequence.answer == sequence.answer[: sequence.n_committed]
     assert (counts.n_committed, counts.n_verified) == (len(shown), num_verified)

@@ -56,9 +56,8 @@ async def test_a_key_has_its_share_of_turns_and_websockets():
         serving_judges(api_key="a,b", max_per_key=1) as (port, _),
         contextlib.AsyncExitStack() as stack,
     ):
-        first, second, other = [
-            await stack.enter_async_context(raw(url_of(port), key)) for key in "aab"
-        ]
+        opened = [await stack.enter_async_context(raw(url_of(port), key)) for key in "aab"]
+        first, second, other = opened
         await say(first, opening())
         await told(first, wire.Heard)
         await say(second, opening(b"t" * 16))
