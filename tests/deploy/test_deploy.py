@@ -76,7 +76,7 @@ def metric_names():
     for service in services:
         service.metrics.build("1.2.3")
         service.start(SimpleNamespace(start_soon=lambda *_: None))
-    services.append(Director({}, None, None))
+    services.append(Director({}, None))
 
     async def told():  # the tasks are those of a loop
         return [service.metrics.text().decode() for service in services]

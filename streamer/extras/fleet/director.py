@@ -72,7 +72,7 @@ class Known:
     is_gone: it refuses connections, or is silent for too long. is_leaving: about to be drained.
     """
 
-    address: str  # ws://HOST:PORT
+    address: str  # ws://HOST:PORT; empty while it starts
     status: ReplicaStatus | None = None
     silent_since: float | None = None
     is_gone: bool = False
@@ -140,8 +140,7 @@ def _fetch(address: str) -> ReplicaStatus:
 
 
 class Director(Service):
-    """`run` it. replicas: by any name; None for one that does not serve yet. beside: runs with it,
-    and changes them."""
+    """`run` it. replicas: by any name. beside: runs with it, and changes them."""
 
     max_message_bytes = 1  # it opens no websocket
     kind = "director"
@@ -150,9 +149,9 @@ class Director(Service):
 
     def __init__(
         self,
-        replicas: Mapping[str, Known | None],
+        replicas: Mapping[str, Known],
         api_key: str | None,
-        beside: Callable[[], Coroutine[Any, Any, None]],
+        beside: Callable[[], Coroutine[Any, Any, None]] = anyio.sleep_forever,
     ) -> None:
         super().__init__(Admission((*PATHS, ASK), 0, api_key), ServiceMetrics())
         self._replicas = replicas
@@ -168,7 +167,7 @@ class Director(Service):
 
     @property
     def known(self) -> list[Known]:
-        return [known for known in self._replicas.values() if known]
+        return [known for known in self._replicas.values() if known.address]
 
     @property
     def answering(self) -> list[Known]:

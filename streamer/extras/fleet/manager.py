@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,9 +32,9 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from streamer.config import ConfigError
+from streamer.core.declare import option
 from streamer.extras import missing
 from streamer.extras.fleet.director import Known, ReplicaStatus
-from streamer.extras.fleet.options import LOCAL, PlacingOptions
 from streamer.net.service.metrics import notices
 from streamer.net.service.service import DRAIN_S
 
@@ -46,12 +46,12 @@ LAG_S = 1.0  # of speech that the median replica has not heard
 UP_PAUSE_S = 10.0  # between two additions
 DOWN_PAUSE_S = 60.0  # of low load
 START_S = 120.0  # to load a model; a large one comes from a disk
-HUNG_S = 3.0  # for an actor to answer
 ASK_AGAIN_S = 0.2  # of an actor that is starting
 REACH_S = 5.0  # for a cluster's head to take a connection
 CALL_S = 70.0  # for Ray to end an actor
 CALLS = 4  # of an actor at once: one drains, others ask
 NAMESPACE = "streamer"  # of the replicas' names
+LOCAL = "local"
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # it would report to its makers
     "RAY_worker_niceness": "0",  # its own 15 is for batches
@@ -64,6 +64,20 @@ ctypes.CDLL(None).prctl(1, 9)
 from streamer.cli import main
 sys.exit(main())
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacingOptions:
+    """How many replicas of one kind, and what each needs: in [server] and in [verifier], beside
+    the options of `streamer serve` and `streamer verifier`."""
+
+    least: int = option(1, None, ge=0, le=1000)
+    most: int = option(1, None, ge=1, le=1000)
+    port: int = option(9100, None, ge=1, le=65_535)
+
+    def __post_init__(self) -> None:
+        if self.least > self.most:
+            raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
 
 
 class ReplicaLost(Exception):
@@ -83,11 +97,23 @@ class Plan:
 
 
 class ReplicaHost:
-    """The actor. Its constructor never raises: Ray would retry it for ever."""
+    """The actor."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._begin()
+        self._plan, self._is_serving, self._last = plan, False, "it died"
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, *plan.words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **path, **plan.keys},
+            text=True,
+            errors="backslashreplace",
+            start_new_session=True,  # ^C is for the fleet's command, which drains it
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __repr__(self) -> str:
         """Prefix of each line that Ray prints for it."""
@@ -99,32 +125,10 @@ class ReplicaHost:
             raise RuntimeError(self._last)
         return self._plan.address.format(node_host()) if self._is_serving else ""
 
-    def restart(self) -> None:
-        """Kill the server, and start another one."""
-        self._process.kill()
-        self._reader.join()
-        self._begin()
-
     def drain(self) -> None:
         """Accept no more clients, answer what was said, end. Returns when that is done."""
         self._process.terminate()
         self._reader.join()
-
-    def _begin(self) -> None:
-        self._is_serving, self._last = False, "it died"
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, *self._plan.words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **path, **self._plan.keys},
-            text=True,
-            errors="backslashreplace",
-            start_new_session=True,  # ^C is for the fleet's command, which drains it
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
     def _read(self) -> None:
         """Print the server's lines until it ends."""
@@ -136,7 +140,7 @@ class ReplicaHost:
 
 
 class RayPlacement:
-    """`start`, `restart` and `stop` replicas by name."""
+    """`start` and `stop` replicas by name."""
 
     def __init__(self, address: str) -> None:
         """Start a local Ray, or join a cluster's. address: local, auto or HOST:PORT. Raises
@@ -185,7 +189,6 @@ class RayPlacement:
             lifetime=None if self.is_local else "detached",
             num_cpus=0 if self.is_local else 1,
             num_gpus=plan.num_gpus,
-            max_restarts=-1,
             max_concurrency=CALLS,
             scheduling_strategy="SPREAD",
         )
@@ -194,7 +197,7 @@ class RayPlacement:
             actor = self._actors[plan.name] = await _aside(host.remote, plan)
             with anyio.move_on_after(START_S):
                 while True:
-                    with suppress(errors.ActorUnavailableError):  # Ray restarts it
+                    with suppress(errors.ActorUnavailableError):  # its network, for now
                         if address := await actor.address.remote():
                             return str(address)
                     await anyio.sleep(ASK_AGAIN_S)
@@ -203,14 +206,6 @@ class RayPlacement:
             raise ReplicaLost(f"{plan.name}: {why}") from None
         way = "has Ray a processor for it, and a GPU if its device is cuda?"
         raise ReplicaLost(f"{plan.name}: not ready within {START_S:g} s; {way}")
-
-    async def restart(self, name: str) -> None:
-        """Let its host start the server again, and Ray the host if that is lost or hangs."""
-        actor = self._actors[name]
-        with suppress(self._ray.exceptions.RayError), anyio.move_on_after(HUNG_S) as hung:
-            await actor.restart.remote()
-        if hung.cancelled_caught:
-            await _aside(partial(self._ray.kill, actor, no_restart=False))
 
     async def stop(self, name: str, within_s: float) -> None:
         """Drain it, then remove it."""
@@ -246,7 +241,7 @@ class Scaler:
         self._busy_at: float | None = None  # when none could be spared, for the last time
 
     def decide(
-        self, found: Sequence[ReplicaStatus], num_starting: int, now: float
+        self, found: Collection[ReplicaStatus], num_starting: int, now: float
     ) -> tuple[int, str]:
         """How many to add, or -1 for one to remove; and why. found: of the replicas that answer and
         stay. num_starting: others that will."""
@@ -286,7 +281,7 @@ class Manager:
         self._plan = plan
         self._clock = clock
         self._scalers = {k: Scaler(each.least, each.most) for k, each in kinds.items()}
-        self.replicas: dict[str, Known | None] = {}  # by name; None until it serves
+        self.replicas: dict[str, Known] = {}  # by name; without an address until it serves
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -301,11 +296,9 @@ class Manager:
 
     def _scale(self, group: TaskGroup, kind: str) -> None:
         mine = {name: known for name, known in self.replicas.items() if kind_of(name) == kind}
-        stay = {name: known for name, known in mine.items() if not (known and known.is_leaving)}
-        there = {name: known for name, known in stay.items() if known and known.staying}
-        found = [known.staying for known in there.values() if known.staying]
-        num_starting = len(stay) - len(found)
-        change, why = self._scalers[kind].decide(found, num_starting, self._clock())
+        found = {name: known.staying for name, known in mine.items() if known.staying}
+        num_starting = sum(not known.is_leaving for known in mine.values()) - len(found)
+        change, why = self._scalers[kind].decide(found.values(), num_starting, self._clock())
         for _ in range(change):
             names = (f"{kind}-{number}" for number in itertools.count(1))
             self._begin(group, next(name for name in names if name not in self.replicas))
@@ -313,41 +306,36 @@ class Manager:
             notices.warning("%d more %s: %s", change, kind + "s" * (change > 1), why)
         if change < 0:
             # the emptiest; of equals the last name, often the newest replica
-            goes = max(there, key=lambda name: (there[name].num_free, name))
+            goes = max(found, key=lambda name: (mine[name].num_free, name))
             notices.warning("%s goes: %s", goes, why)
-            there[goes].is_leaving = True
+            mine[goes].is_leaving = True
 
     def _begin(self, group: TaskGroup, name: str) -> None:
-        self.replicas[name] = None
+        self.replicas[name] = Known("")
         group.start_soon(self._keep, name)
 
     async def _keep(self, name: str) -> None:
-        """Start it, restart it while it should run, and drain it. One that cannot be started is
-        dropped after a pause, and the scaler asks for another one."""
-        drain_s = DRAIN_S
+        """Start it, and again when it is gone, and drain it. One that cannot be started is dropped
+        after a pause, and the scaler asks for another one."""
+        plan = self._plan(kind_of(name), int(name.rpartition("-")[2]))
+        known, drain_s = self.replicas[name], DRAIN_S
         try:
-            known = await self._start(name)
-            notices.warning("%s is at %s", name, known.address)
             while not known.is_leaving:
-                await anyio.sleep(TICK_S)
                 if known.is_gone:
                     notices.warning("%s is gone; it is started again", name)
-                    await self._placement.restart(name)
-                    known = await self._start(name)
+                    await self._placement.stop(name, 0.0)
+                if known.is_gone or not known.address:  # the status of a lost process is forgotten
+                    known = self.replicas[name] = Known(await self._placement.start(plan))
+                    notices.warning("%s is at %s", name, known.address)
+                await anyio.sleep(TICK_S)
             await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
         except ReplicaLost as error:
             notices.warning("%s; next try in %g s", error, RETRY_S)
-            drain_s, self.replicas[name] = 0.0, None
+            drain_s, self.replicas[name] = 0.0, Known("")
         await self._placement.stop(name, drain_s)
         if not drain_s:
             await anyio.sleep(RETRY_S)
         del self.replicas[name]
-
-    async def _start(self, name: str) -> Known:
-        """It, once it serves; the status of a lost process is forgotten. Raises ReplicaLost."""
-        plan = self._plan(kind_of(name), int(name.rpartition("-")[2]))
-        known = self.replicas[name] = Known(await self._placement.start(plan))
-        return known
 
 
 def kind_of(name: str) -> str:

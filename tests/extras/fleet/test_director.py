@@ -22,10 +22,9 @@ from streamer.cli import build_parser
 from streamer.config import ConfigError
 from streamer.core.declare import read_toml
 from streamer.extras.fleet import director as of_director
-from streamer.extras.fleet.command import plan_of
+from streamer.extras.fleet.command import of, plan_of
 from streamer.extras.fleet.director import Director, Known, ReplicaStatus, choose
 from streamer.extras.fleet.manager import Scaler
-from streamer.extras.fleet.options import of
 from streamer.net.service.service import HANDSHAKE_S
 
 KEY = "alice,bob"
@@ -41,7 +40,7 @@ def _patient(monkeypatch):
 async def directing(*addresses, api_key=None):
     """A director over these: (its websocket address, itself)."""
     known = {at: Known(at) for at in (a.removesuffix("/v1/realtime") for a in addresses)}
-    director = Director(known, api_key, anyio.sleep_forever)
+    director = Director(known, api_key)
     async with in_process(director) as port:
         yield f"ws://127.0.0.1:{port}/v1/realtime", director
 
