@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 SAMPLES = sorted((ROOT / "samples").glob("*.wav"))
 
-
 BESIDE = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 PAGES = [ROOT / name for name in BESIDE] + sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(

@@ -253,7 +253,7 @@ def test_lengths_that_cannot_be_are_refused_and_a_committed_id_is_never_cut(do):
     with pytest.raises(ValueError, match=r"cannot|outside|needs"):
         do(sequence)
     sequence.replace_tail(5, [8])
-    assert sequence.answer == [5, 6, 8]
+    assert (sequence.answer, sequence.n_cached) == ([5, 6, 8], 0)
 
 
 GRID = np.linspace(0, 1, 41)
