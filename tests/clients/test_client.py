@@ -234,7 +234,7 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
     (wanted,) = describe_files([tmp_path / "speech.wav"], "edge")
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving("--mode", "edge"))
-        slowly = ("--speed", 2, "--live-updates", 0.5)
+        slowly = ("--speed", 1, "--live-updates", 0.5)
         one = await start(CLIENT, "file", tmp_path / "speech.wav", "--url", url, *slowly)
         mic = await listening(CLIENT, "mic", "--url", url, "--live-updates", 1)
         await line(mic.stdout)
