@@ -7,10 +7,9 @@ holds 12 s of frames, and until the baseline is known those of the speech, witho
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from streamer.extras.coach.network import (
 )
 from streamer.extras.coach.nudges import Now, Nudger
 from streamer.extras.coach.options import Baseline, BaselineError, Coach
-from streamer.model.audio.ear import SoundTrack, joined
+from streamer.model.audio.ear import SoundTrack
 from streamer.model.audio.mel import HALF_SAMPLES
 from streamer.model.audio.vad import VoiceActivity
 from streamer.stages.events import CoachEvent
@@ -50,8 +49,6 @@ MAX_FRAMES = 12 * FRAMES_PER_S
 FORGOTTEN_FRAMES = 4 * FRAMES_PER_S
 GAP_FRAMES = 25  # a pause long enough for a breath
 POINT_FRAMES = 5  # the curve has a point every 50 ms
-MAX_WAITING = 30 * SAMPLE_RATE_HZ  # if more samples wait, `push` hears them
-MAX_EVENTS = 200  # that wait; older news are dropped first, then nudges
 SETTLED_FRAMES = 60  # earlier frames than these newest ones no longer change
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech
 MIN_SPEECH_S = 5.0
@@ -60,6 +57,7 @@ PRIOR_S = 40  # seconds that the SD of people counts beside a speaker's own
 # SDs of a second's mean of loudness, tempo and melody: about those of 45 readers that the network
 # did not learn from, 1.3, 0.18 and 0.19 (2026-11). The limits of nudges.py were chosen with them.
 SPREADS = (1.3, 0.19, 0.2)
+T = TypeVar("T", Heard, Frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +88,20 @@ class BaselineKnown(CoachEvent):
     wire_type = "streamer.baseline"
 
 
-class Seconds:
-    """Mean of one value, and the SD of its mean over a second, in constant memory."""
-
-    def __init__(self, spread: float) -> None:
-        """spread: the SD of people in general."""
-        self._spread = spread
-        self._rest = np.zeros((2, 0))  # weight of each step, and weight times value
-        self._num = 0
-        self._weight = self._sum = self._squares = 0.0
-
-    def add(self, values: Floats, weights: Floats | None = None) -> None:
-        """Values [n] of the next steps, and their weights [n]; None: 1 each."""
-        weight = np.ones(len(values)) if weights is None else weights.astype(float)
-        held = np.concatenate([self._rest, [weight, weight * values]], 1)
-        whole = held.shape[1] // STEPS_PER_S * STEPS_PER_S
-        count, total = held[:, :whole].reshape(2, -1, STEPS_PER_S).mean(2)
-        self._rest = held[:, whole:]
-        self._num += len(count)
-        self._weight += float(count.sum())
-        self._sum += float(total.sum())
-        self._squares += float((total**2 / count).sum())
-
-    def found(self) -> tuple[float, float] | None:
-        """(mean, SD), None before two seconds. The SD is drawn towards that of people, as if
-        PRIOR_S more seconds had been heard."""
-        if self._num < 2:
-            return None
-        own = max(0.0, self._squares - self._sum * self._sum / self._weight)
-        variance = (own + PRIOR_S * self._spread**2) / (self._num - 1 + PRIOR_S)
-        return self._sum / self._weight, variance**0.5
+def usual_of(values: Floats, weights: Floats, spread: float) -> tuple[float, float] | None:
+    """The mean of steps [n] with weights [n], and the SD of their mean over a second; None before
+    two seconds. The SD is drawn towards `spread`, that of people, as if PRIOR_S more seconds had
+    been heard."""
+    whole = len(values) // STEPS_PER_S * STEPS_PER_S
+    rows = np.array([weights, weights.astype(float) * values])[:, :whole]
+    count, total = rows.reshape(2, -1, STEPS_PER_S).mean(2)
+    if len(count) < 2:
+        return None
+    # added one after the other, so that a longer past changes no bit of its sum
+    weight, first, second = np.cumsum([count, total, total**2 / count], 1)[:, -1].tolist()
+    own = max(0.0, second - first * first / weight)
+    variance = (own + PRIOR_S * spread**2) / (len(count) - 1 + PRIOR_S)
+    return first / weight, variance**0.5
 
 
 class Learner:
@@ -128,17 +110,14 @@ class Learner:
 
     def __init__(self) -> None:
         self.speech_s = 0.0
-        self._seconds = [Seconds(spread) for spread in SPREADS]
+        self._heard = Heard(*np.zeros((4, 0), np.float32))
         self._frames: Frames | None = None
         self._end = 0  # frames of the session that were taken
 
     def take(self, heard: Heard, frames: Frames, num_pitched: int, first: int) -> None:
         """Add new steps. frames: all until now; F0 is known in the first `num_pitched` of them.
         first: number of the first frame in the session."""
-        loudness, tempo, melody = self._seconds
-        loudness.add(heard.loudness, heard.trust)
-        tempo.add(heard.tempo)
-        melody.add(heard.melody)
+        self._heard = _joined(self._heard, heard)
         begin = max(0, self._end - first)
         end = max(begin, num_pitched - SETTLED_FRAMES)
         self._end = first + end
@@ -147,22 +126,29 @@ class Learner:
         spoken = without_gaps(frames.speech, PAUSE_FRAMES)[begin:end]
         self.speech_s += float(spoken.sum()) / FRAMES_PER_S
         new = frames.at(slice(begin, end))
-        parts: Any = map(np.concatenate, zip(self._frames or frames.at(slice(0)), new, strict=True))
-        self._frames = without_long_pauses(Frames(*parts))
+        self._frames = without_long_pauses(_joined(self._frames, new) if self._frames else new)
 
     def found(self) -> Baseline | None:
         """None while there is too little speech, or where the sound is no voice."""
-        usual = [each.found() for each in self._seconds]
+        *values, trust = self._heard
+        weights = trust, np.ones_like(values[1]), np.ones_like(values[2])
+        usual = list(map(usual_of, values, weights, SPREADS))
         if self._frames is None or self.speech_s < MIN_SPEECH_S or None in usual:
             return None
         measures = self._frames.measures()
-        values = [getattr(measures, name) for name in MEASURED]
-        if None in values:
+        numbers = [getattr(measures, name) for name in MEASURED]
+        if None in numbers:
             return None
-        values += [self.speech_s, *(value for pair in usual if pair for value in pair)]
+        numbers += [self.speech_s, *(number for pair in usual if pair for number in pair)]
         with suppress(BaselineError):
-            return Baseline(*map(float, values))
+            return Baseline(*map(float, numbers))
         return None
+
+
+def _joined(before: T, after: T) -> T:
+    """Two tuples of arrays as one, field by field."""
+    parts: Any = map(np.concatenate, zip(before, after, strict=True))
+    return type(before)(*parts)
 
 
 def without_long_pauses(frames: Frames) -> Frames:
@@ -198,7 +184,7 @@ class RecentFilledPauses:
 
 
 class SessionCoach:
-    """`push` from one thread, `work` from any.
+    """Samples come in by `push`, which only takes them, and events out by `work`.
 
     baseline: the one in force, or of the speech so far; None while there is too little.
     """
@@ -206,7 +192,7 @@ class SessionCoach:
     def __init__(self, coach: Coach) -> None:
         self.baseline: Baseline | None = coach.baseline
         self._coach = coach
-        self._in_force = coach.baseline
+        self._in_force: Baseline | None = None
         self._sound = SoundTrack()
         self._activity = VoiceActivity()
         self._bands = Growing(NUM_BANDS)  # one per frame of the track
@@ -215,58 +201,39 @@ class SessionCoach:
         self._voice = Voice()
         self._learner = Learner()
         self._nudger = Nudger(coach)
-        self._first = 0  # the track's first frame, as numbered in the session
         self._judged = self._curve = 0  # frames of the session that the network, the curve have
         self._last_speech = -1 - GAP_FRAMES  # frame of the session; none yet
         self._run_from = 0  # frame of the session after the last pause
-        self._num_steps = 0
-        self._waiting: list[Floats] = []
-        self._rest = np.zeros(0, np.float32)
-        self._needed = STEP_SAMPLES + AHEAD_SAMPLES  # for the next step
-        self._events: list[CoachEvent] = []
-        self._working = threading.Lock()
+        self._waiting = np.zeros(0, np.float32)
 
     def push(self, samples: Floats) -> None:
         """Take samples [n] float32 at 16 kHz."""
-        self._waiting.append(samples)
-        if sum(map(len, self._waiting)) > MAX_WAITING:
-            with self._working:
-                self._hear()
+        self._waiting = np.concatenate([self._waiting, samples])
 
     def work(self) -> list[CoachEvent]:
-        """Hear the samples that wait; return the events since the last call."""
-        with self._working:
-            self._hear()
-            events, self._events = self._events, []
-            return events
-
-    def _hear(self) -> None:
-        num = len(self._waiting)  # `push` may add more meanwhile
-        self._rest = joined([self._rest, *self._waiting[:num]])
-        del self._waiting[:num]
-        while len(self._rest) >= self._needed:
-            self._events += self._step(self._rest[: self._needed])
-            self._rest = self._rest[self._needed :]
-            self._needed = STEP_SAMPLES
-        if len(self._events) > MAX_EVENTS:
-            kept = [event for event in self._events[:-1] if not event.may_be_lost]
-            self._events = [*kept, self._events[-1]][-MAX_EVENTS:]
+        """Hear the samples that wait; the events that they bring."""
+        events: list[CoachEvent] = []
+        while True:
+            # the first step comes with the samples that are ahead of every step
+            needed = STEP_SAMPLES + (0 if self._sound.num_samples else AHEAD_SAMPLES)
+            if len(self._waiting) < needed:
+                return events
+            events += self._step(self._waiting[:needed])
+            self._waiting = self._waiting[needed:]
 
     def _step(self, samples: Floats) -> list[CoachEvent]:
         """The events of 200 ms more."""
-        raw = self._sound.add(samples, self._activity.push(samples))
+        sound = self._sound
+        raw = sound.add(samples, self._activity.push(samples))
         self._bands.append(in_bands(raw))
         self._changes.add(raw)
-        self._num_steps += 1
-        t_s = self._num_steps * STEP_SAMPLES / SAMPLE_RATE_HZ
-        if self._sound.num_frames > MAX_FRAMES:
-            self._bands.drop(FORGOTTEN_FRAMES)
-            self._changes.drop(FORGOTTEN_FRAMES)
-            self._sound.forget(FORGOTTEN_FRAMES)
-            self._first += FORGOTTEN_FRAMES
-        frames = self._sound.frames()
+        t_s = (sound.num_samples - AHEAD_SAMPLES) / SAMPLE_RATE_HZ
+        if sound.num_frames > MAX_FRAMES:
+            for held in (self._bands, self._changes, sound):
+                held.drop(FORGOTTEN_FRAMES)
+        frames = sound.frames()
         new = self._unseen(self._judged, STEP_FRAMES)
-        self._judged = self._first + new.stop
+        self._judged = sound.num_dropped + new.stop
         steps = steps_of(self._bands.values[new], frames.level_db[new], frames.f0[new])
         speech = np.all(frames.speech[new].reshape(-1, STEP_FRAMES), axis=1)
         heard = self._voice.push(steps, speech)
@@ -276,26 +243,28 @@ class SessionCoach:
 
     def _unseen(self, seen: int, size: int) -> slice:
         """The track's frames in whole steps of `size`, from the session's frame `seen` on."""
-        begin = seen - self._first
+        begin = seen - self._sound.num_dropped
         return slice(begin, begin + (self._sound.num_pitched - begin) // size * size)
 
     def _learn(self, heard: Heard, frames: Frames, t_s: float) -> list[BaselineKnown]:
         if self._in_force is not None:
-            return [BaselineKnown(t_s, self._in_force)] if self._num_steps == 1 else []
-        learner = self._learner
-        before_s = learner.speech_s
-        learner.take(heard, frames, self._sound.num_pitched, self._first)
-        if int(learner.speech_s) == int(before_s):
             return []
-        self.baseline = learner.found()
-        if learner.speech_s < self._coach.learn_s or self.baseline is None:
-            return []
-        self._in_force = self.baseline
-        return [BaselineKnown(t_s, self.baseline)]
+        usual = self._coach.baseline
+        if usual is None:
+            learner = self._learner
+            before_s = learner.speech_s
+            learner.take(heard, frames, self._sound.num_pitched, self._sound.num_dropped)
+            if int(learner.speech_s) == int(before_s):
+                return []
+            self.baseline = usual = learner.found()
+            if learner.speech_s < self._coach.learn_s or usual is None:
+                return []
+        self._in_force = usual
+        return [BaselineKnown(t_s, usual)]
 
     def _now(self, heard: Heard, frames: Frames, t_s: float) -> Now:
-        end = self._first + len(frames.speech)
-        spoken = self._first + np.flatnonzero(frames.speech)
+        end = self._sound.num_dropped + len(frames.speech)
+        spoken = self._sound.num_dropped + np.flatnonzero(frames.speech)
         new = spoken[spoken > self._last_speech]
         begun = new[np.diff(new, prepend=self._last_speech) > GAP_FRAMES]
         if len(begun):
@@ -313,13 +282,13 @@ class SessionCoach:
         num_filled = 0
         if self._coach.filled_per_min:
             settled = frames.at(slice(max(0, self._sound.num_pitched - SETTLED_FRAMES)))
-            num_filled = self._filled.count(settled, self._changes.values, self._first)
+            num_filled = self._filled.count(settled, self._changes.values, self._sound.num_dropped)
         return Now(t_s, silence_s, run_s, heard, lately, num_filled)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
         new = self._unseen(self._curve, POINT_FRAMES)
         curve_s = self._curve / FRAMES_PER_S
-        self._curve = self._first + new.stop
+        self._curve = self._sound.num_dropped + new.stop
         f0 = frames.f0[new].reshape(-1, POINT_FRAMES)
         pitch = [float(np.median(row[row > 0])) if (row > 0).any() else None for row in f0]
         levels = decibel(frames.power[new].reshape(-1, POINT_FRAMES).mean(1)).tolist()

@@ -196,7 +196,7 @@ class SoundTrack:
         self._is_on = False  # whether somebody speaks in the last frame of voice activity
         self._rest = np.zeros(0, np.float32)  # whether samples of no whole frame are at full scale
         self._early: Floats | None = np.zeros((0, NUM_MELS), np.float32)  # of no speech yet
-        self._num_forgotten = 0
+        self.num_dropped = 0
         self.num_samples = 0
 
     def add(self, samples: Floats, frames: Sequence[Frame], is_last: bool = False) -> Floats:
@@ -212,7 +212,7 @@ class SoundTrack:
         self._candidates.append(self._pitch.push(samples, is_last))
         raw = self._mel.hear(samples, is_last)
         if is_last:
-            raw = raw[: _num_frames(self.num_samples) - self._num_forgotten - len(self._powers)]
+            raw = raw[: _num_frames(self.num_samples) - self.num_dropped - len(self._powers)]
             missing = len(self._powers) + len(raw) - len(self._speech)
             self._speech.append(np.full(max(0, missing), self._is_on))
         self._powers.append(np.stack(frame_powers(raw, *BANDS_HZ), axis=1))
@@ -229,12 +229,12 @@ class SoundTrack:
         """Frames of which F0 is known, too."""
         return min(self.num_frames, len(self._candidates))
 
-    def forget(self, num: int) -> None:
+    def drop(self, num: int) -> None:
         """Forget the oldest `num` frames, of which everything is known, with 0.75 s after them:
         frames are counted from there."""
         for held in (self._powers, self._candidates, self._clipped, self._speech, self._density):
             held.drop(num)
-        self._num_forgotten += num
+        self.num_dropped += num
 
     def frames(self) -> Frames:
         """All up to the last one of which level and speech are known."""
@@ -253,7 +253,7 @@ class SoundTrack:
             return
         chances = np.array([frame.probability for frame in frames], np.float32)
         flags = np.append(self._is_on, speaking(chances, self._is_on))
-        first = self._num_forgotten + len(self._speech)
+        first = self.num_dropped + len(self._speech)
         begins = np.arange(first, frames[-1].end_sample // HOP_SAMPLES) * HOP_SAMPLES
         since = begins - (frames[0].end_sample - 2 * FRAME_SAMPLES)
         self._speech.append(flags[np.maximum(since // FRAME_SAMPLES, 0)])
@@ -266,8 +266,8 @@ class SoundTrack:
             return
         early = np.concatenate([self._early, raw])
         first = int(np.append(self._speech.values, True).argmax())
-        begin = (self._num_forgotten + first - ONSET_FRAMES) // STEP_FRAMES * STEP_FRAMES
-        skipped = begin - self._num_forgotten - len(self._density)
+        begin = (self.num_dropped + first - ONSET_FRAMES) // STEP_FRAMES * STEP_FRAMES
+        skipped = begin - self.num_dropped - len(self._density)
         skipped = min(max(0, skipped), len(early))
         self._density.append(np.zeros(skipped, np.float32))
         self._early = early = early[skipped:]
