@@ -17,12 +17,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
 from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, compiled, tile
-from streamer.model.kernels.arithmetic import at_address, begin_of, f4, function
+from streamer.model.kernels.arithmetic import at_address, begin_of, f4
 from streamer.model.kernels.layers import (
     COUNT,
     FIRST,
@@ -43,6 +42,7 @@ APART = 8  # counters of a phase have a cache line of their own: the next share,
 SHARES_EACH = 4  # per thread: one that comes late takes fewer
 PHASES = 10  # of a layer
 PLAIN, NORMED, GATED = range(3)  # what happens to rows before a product
+give_way = types.ExternalFunction("sched_yield", types.intc())  # another thread gets this core
 _SHIFT = f4(12582912.0)  # 1.5 * 2**23: what is added to it is rounded to an integer
 
 
@@ -50,35 +50,25 @@ _SHIFT = f4(12582912.0)  # 1.5 * 2**23: what is added to it is rounded to an int
 def add_to(_context: Any, cells: Any, _index: Any, _value: Any) -> Any:
     """cells[index] += value, atomically; what it was before."""
 
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
+    def codegen(context: Any, b: Any, signature: Any, values: Any) -> Any:
         cell = begin_of(context, b, signature.args[0], values[0], values[1])
         return b.atomic_rmw("add", cell, values[2], "seq_cst")
 
     return types.int64(cells, types.intp, types.int64), codegen
 
 
-@intrinsic
-def give_way(_context: Any) -> Any:
-    """Let another thread have this core, if one wants it."""
-
-    def codegen(context: Any, b: ir.IRBuilder, _signature: Any, _values: Any) -> Any:
-        b.call(function(b, "sched_yield", ir.IntType(32), []), [])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
-
-
 @compiled
-def next_share(cells, phase, threads, count):
-    """(first, last) of `count` things that this thread does next; empty where none is left, when
-    all are done."""
-    shares = min(count, SHARES_EACH * threads)
+def shares(cells, phase, threads, count):
+    """(first, last) of the parts of `count` things that this thread does, one after the other; it
+    ends when all are done."""
+    num = min(count, SHARES_EACH * threads)
     turn = add_to(cells, phase * APART, 1)
-    if turn < shares:
-        return count * turn // shares, count * (turn + 1) // shares
-    while add_to(cells, phase * APART + 1, 0) < shares:
+    while turn < num:
+        yield count * turn // num, count * (turn + 1) // num
+        add_to(cells, phase * APART + 1, 1)
+        turn = add_to(cells, phase * APART, 1)
+    while add_to(cells, phase * APART + 1, 0) < num:
         give_way()
-    return 0, 0
 
 
 @compiled
@@ -118,10 +108,7 @@ def prepare(
 ):
     """Rows [rows, inner] of `given` in 8 bits, into `room`. NORMED: they are x + change, which x
     becomes, normalised; GATED: silu(gate) * up of `wide`; PLAIN: they are there."""
-    while True:
-        first, last = next_share(cells, phase, threads, rows)
-        if first == last:
-            break
+    for first, last in shares(cells, phase, threads, rows):
         to = given[first * inner : last * inner]
         if what == NORMED:
             own = x[first * hidden : last * hidden]
@@ -130,7 +117,6 @@ def prepare(
         elif what == GATED:
             gated(wide[first * 2 * inner :], 2 * inner, to, last - first, inner)
         to_bytes(given, first, last, inner, room, form)
-        add_to(cells, phase * APART + 1, 1)
 
 
 @compiled
@@ -146,10 +132,7 @@ def product(cells, phase, threads, room, own, of, y, rows, width, inner, form):
     scales = carray(at_address(own[1]), panels * groups * COLUMNS, np.float32)
     bias = carray(at_address(own[2]), width if own[2] else 0, np.float32)
     sums = np.empty(rows * COLUMNS, np.float32)
-    while True:
-        first, last = next_share(cells, phase, threads, panels)
-        if first == last:
-            break
+    for first, last in shares(cells, phase, threads, panels):
         for p in range(first, last):
             w_at, s_at, r = p * groups * lines * LINE, p * groups * COLUMNS, 0
             while r < rows:
@@ -163,7 +146,6 @@ def product(cells, phase, threads, room, own, of, y, rows, width, inner, form):
                 for i in range(p * COLUMNS, min((p + 1) * COLUMNS, width)):
                     shift = bias[i] if bias.size else f4(0)
                     y[r * width + i] = sums[r * COLUMNS + i - p * COLUMNS] + shift
-        add_to(cells, phase * APART + 1, 1)
 
 
 @compiled
@@ -179,10 +161,7 @@ def _attend(cells, phase, threads, qkv, step, spans, rows, sizes, cache, out):
     alone has work for as many threads as there are key heads."""
     heads, kv_heads, dim, _ = sizes
     group, wide = heads // kv_heads, heads * dim
-    while True:
-        first, last = next_share(cells, phase, threads, rows * kv_heads)
-        if first == last:
-            break
+    for first, last in shares(cells, phase, threads, rows * kv_heads):
         most = max(group, min(last - first, rows, QUERIES))
         work = np.empty(most * work_numbers(dim), np.float32)
         for h in range(first // rows, (last - 1) // rows + 1):
@@ -195,7 +174,6 @@ def _attend(cells, phase, threads, qkv, step, spans, rows, sizes, cache, out):
                     head = h * group * dim
                     own, to = qkv[a * step + head :], out[a * wide + head :]
                     attend_head(own, step, start, n, a - a, at, sizes, cache, to, wide, work)
-        add_to(cells, phase * APART + 1, 1)
 
 
 @compiled
@@ -217,11 +195,9 @@ def feed(cells, threads, x, spans, sizes, eps, table, of, angles, slots, rooms, 
         rest = wide, given, rows, hidden
         prepare(cells, at, threads, NORMED, x, change, norm_in, *rest, hidden, eps, room, form)
         product(cells, at + 1, threads, room, own[2:5], of, wide, rows, both, hidden, form)
-        if next_share(cells, at + 2, 1, 1) != (0, 0):  # one thread does it
+        for _ in shares(cells, at + 2, threads, 1):  # one thread does it
             rotate(wide, both, spans, heads + kv_heads, dim, angles)
             store(wide, both, spans, few, cache)
-            add_to(cells, (at + 2) * APART + 1, 1)
-            next_share(cells, at + 2, 1, 1)
         _attend(cells, at + 3, threads, wide, both, spans, rows, few, cache, given)
         prepare(cells, at + 4, threads, PLAIN, x, change, norm_in, *rest, inner, eps, room, form)
         product(cells, at + 5, threads, room, own[5:8], of, change, rows, hidden, inner, form)
