@@ -36,7 +36,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
         named("core model audio commands config describer progress"),
         named("anyio numpy torch transformers tokenizers peft safetensors matplotlib"),
     ),
-    "large": (named("core model"), named("numpy msgspec torch safetensors numba llvmlite")),
+    "large": (named("core model"), named("numpy msgspec torch numba llvmlite")),
     "mcp": (named("commands config core"), named("mcp")),
     "otel": (named("core net"), named("opentelemetry")),
     "fleet": (

@@ -28,15 +28,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.serialization import safe_globals
 
 from streamer.extras.large.layers import APART, PHASES, SPARE, feed, times
 from streamer.extras.large.tile import COLUMNS, LINE
@@ -61,7 +61,7 @@ PANELS_AT_ONCE = 8  # so that float32 copies stay small
 SHRUNK = (1.0, 0.9, 0.8)
 MOST_THREADS = 64
 WORTH = 1_000_000  # multiplications that are worth a thread: 0.1 ms of it
-VERSION = 6  # of the layout on disk; another one is not read
+VERSION = 7  # of the layout on disk; another one is not read
 SPARE_BYTES = 500_000_000  # that a disk should keep
 
 
@@ -250,11 +250,12 @@ def load_few_bits(directory: Path, shapes: Shapes, engine: str, told: Told) -> t
     parts: dict[str, Part] = {}
     try:
         for name in names if prepared.at.is_dir() else ():
-            parts[name] = whole(load_file(prepared.at / name))
+            with safe_globals([Matrix]):
+                parts[name] = torch.load(prepared.at / name, mmap=True, weights_only=True)
             told(len(parts), len(names))
-    except (OSError, SafetensorError) as error:
+    except (OSError, RuntimeError, UnpicklingError) as error:
         parts.clear()
-        why = f"{prepared.at}: {name} cannot be read ({getattr(error, 'strerror', None) or error})"
+        why = f"{prepared.at}: {name} cannot be read ({getattr(error, 'strerror', 'damaged')})"
         way = "it is not used; `streamer warm` writes it anew"
         warnings.warn(f"{why}; {way}", ModelWarning, stacklevel=2)
     for name, part in () if parts else parts_of(directory, shapes, engine):
@@ -290,14 +291,14 @@ class Prepared:
                 way = "make room, or set STREAMER_CACHE to another place"
                 raise ModelError(home, f"{sizes}; {way}")
             for i, (name, part) in enumerate(parts_of(*self._made_of)):
-                save_file(_tensors_of(part), beside / name)
+                torch.save(part, beside / name)
                 told(i + 1, len(names_of(self._made_of[1])))
             for old in home.glob(f"{self._name}-*"):
                 shutil.rmtree(old, ignore_errors=True)
             beside.replace(self.at)
-        except (OSError, SafetensorError) as error:
+        except (OSError, RuntimeError) as error:  # the latter of torch: the disk is full
             why = getattr(error, "strerror", None) or str(error)
-            way = "set STREAMER_CACHE to another place"
+            way = "make room, or set STREAMER_CACHE to another place"
             raise ModelError(self.at, f"cannot be written ({why}); {way}") from None
         finally:
             shutil.rmtree(beside, ignore_errors=True)
@@ -330,25 +331,3 @@ def parts_of(directory: Path, shapes: Shapes, engine: str) -> Iterator[tuple[str
             yield name, part
         with suppress(AttributeError, OSError):  # glibc keeps what was freed between matrices
             ctypes.CDLL(None).malloc_trim(0)
-
-
-def _tensors_of(part: Part) -> dict[str, Tensor]:
-    """The tensors of a part, a matrix as three; `whole` is the way back."""
-    tensors: dict[str, Tensor] = {}
-    for key, of in part.items():
-        if isinstance(of, Matrix):
-            tensors |= {f"{key}:{field}": tensor for field, tensor in of._asdict().items()}
-        else:
-            tensors[key] = of
-    return tensors
-
-
-def whole(tensors: Mapping[str, Tensor]) -> Part:
-    """The part whose tensors `Prepared.write` kept."""
-    part: dict[str, Tensor | Matrix] = {}
-    for name in {key.partition(":")[0] for key in tensors}:
-        if name in tensors:
-            part[name] = tensors[name]
-        else:
-            part[name] = Matrix(*(tensors[f"{name}:{field}"] for field in Matrix._fields))
-    return part

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, types
+from numba import carray, njit, types
 from numba.extending import intrinsic
 
 from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, compiled, tile
@@ -57,7 +57,7 @@ def add_to(_context: Any, cells: Any, _index: Any, _value: Any) -> Any:
     return types.int64(cells, types.intp, types.int64), codegen
 
 
-@compiled
+@njit(nogil=True)  # not `compiled`: what numba reads back of a generator is incomplete
 def shares(cells, phase, threads, count):
     """(first, last) of the parts of `count` things that this thread does, one after the other; it
     ends when all are done."""

@@ -79,8 +79,7 @@ async function listen() {
   const microphone = await openMicrophone().finally(() => (isSpeakWanted = false));
   view.show({ file: null }); // the microphone would hear it
   coach = await coaching;
-  coach?.begin();
-  listening = new Job(microphone, server(), coach);
+  listening = new Job(microphone, server(), coach?.begin() ? coach : null);
   view.microphone(true);
   if (waiting.length) stop(); // recordings were added meanwhile
   const problem = await listening.done;

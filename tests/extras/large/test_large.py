@@ -145,8 +145,8 @@ def test_it_is_the_same_bits(model, home, engine, capsys):
     assert capsys.readouterr().out.endswith(f" GB in {at}\n")
     assert list(at.parent.iterdir()) == [at]
     size = sum(file.stat().st_size for file in at.iterdir())
-    # each file has a header, and panels are filled up, which a large model does not see
-    assert 0 < size - weight_bytes(shapes_of(model), engine) < 3_000 * len(list(at.iterdir()))
+    # files have headers, and panels are filled up, which a large model does not see
+    assert 0 < size - weight_bytes(shapes_of(model), engine) < 8_000 * len(list(at.iterdir()))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ModelWarning)
         assert np.array_equal(logits_of(model, engine), wanted)

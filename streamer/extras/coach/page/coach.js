@@ -7,39 +7,37 @@ const POINT_S = 0.05;
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
 const COACHING = "streamer.coaching"; // there, too: the settings' switch
 const FRESH_S = 8; // a word is shown
-const WINDOW_S = 0.9; // between two windows of the report, at least
+const WINDOW_POINTS = 20; // of the curves, between two windows of the report
 const MIN_SPEECH_S = 1.5; // in a window of the report
 const MAX_POINTS = 72_000; // an hour, the last one
 const MAX_LINES = 500; // nudges, and sentences
 const MAX_KEPT_S = 300; // of sound: 38 MB in a report, at 48 kHz
 
 let kept; // the content of a report: a conversation with the microphone
-let nudge = null; // the one that the page shows
 let learn = null; // seconds of speech: heard, and needed for a baseline
 export let sound = null; // for the report, where it is wished
 
-// The setting of a session; undefined without a coach.
+// The setting of a session.
 export function wanted() {
-  if (page.coach.hidden) return undefined;
   const baseline = keptBaseline();
   return baseline ? { baseline } : true;
 }
 
-// A conversation begins, with a coach if the settings say so.
+// A conversation begins; whether the settings want a coach for it.
 export function begin() {
   page.coach.hidden = !page.coaching.checked;
   sound = page.sounding.checked ? new Sound() : null;
-  if (!page.coach.hidden) clear();
+  if (page.coaching.checked) clear();
+  return page.coaching.checked;
 }
 
 // The word goes; the report's content stays.
 export function end() {
-  nudge = null;
+  kept.isOver = true;
   draw();
 }
 
 export function hear(event) {
-  if (page.coach.hidden) return;
   switch (event.type) {
     case "session.updated":
       learn = [0, event.session.streamer.coach.learn_s];
@@ -50,8 +48,7 @@ export function hear(event) {
       kept.baseline = event.baseline;
       return draw();
     case "streamer.nudge":
-      nudge = { t_s: event.t_s, word: say(`nudge-${event.kind}`), why: whyOf(event) };
-      add(kept.nudges, nudge, MAX_LINES);
+      add(kept.nudges, { t_s: event.t_s, word: say(`nudge-${event.kind}`), why: whyOf(event) }, MAX_LINES);
       return draw();
     case "streamer.description": {
       const { text, measures } = event.description;
@@ -61,28 +58,25 @@ export function hear(event) {
 }
 
 function clear() {
-  kept = { begun: new Date(), seconds: 0, points: [], nudges: [], windows: [], sentences: [], baseline: null };
-  end();
+  kept = { begun: new Date(), seconds: 0, points: [], nudges: [], sentences: [], baseline: null };
+  draw();
 }
 
 function remember({ t_s, learnt_s, curve_s, pitch_hz, level_dbfs, last }) {
-  const { windows } = kept;
   kept.seconds = t_s;
   learn[0] = Math.floor(learnt_s);
-  const isSpeech = last.speech_s >= MIN_SPEECH_S;
-  const rate_syllables_per_s = isSpeech ? last.rate_syllables_per_s : null;
+  const measures = last.speech_s >= MIN_SPEECH_S ? last : null;
+  const rate_syllables_per_s = measures?.rate_syllables_per_s ?? null;
   pitch_hz.forEach((pitch_median_hz, i) => {
-    const point = { t_s: curve_s + i * POINT_S, pitch_median_hz, level_dbfs: level_dbfs[i], rate_syllables_per_s };
+    const point = { t_s: curve_s + i * POINT_S, pitch_median_hz, level_dbfs: level_dbfs[i], rate_syllables_per_s, measures };
     add(kept.points, point, MAX_POINTS);
   });
-  const isDue = !(t_s - windows.at(-1)?.t_s < WINDOW_S);
-  if (isDue && isSpeech) add(windows, { ...last, t_s }, MAX_POINTS * POINT_S);
-  if (t_s - nudge?.t_s > FRESH_S) nudge = null;
   draw();
 }
 
 function draw() {
-  const { baseline } = kept;
+  const { baseline, isOver } = kept;
+  const nudge = kept.nudges.findLast(({ t_s }) => !isOver && kept.seconds - t_s <= FRESH_S);
   const end = Math.max(SHOWN_S, kept.seconds);
   page.curves.innerHTML = curvesOf(end - SHOWN_S, end);
   const isKept = keptBaseline() !== null;
@@ -221,7 +215,8 @@ ${sections.join("\n")}</main></body></html>
 // A measure, over all windows: its usual value, the median, the range of most, its unit.
 function rowOf(name) {
   const { attribute, unit } = MEASURES[name];
-  const values = kept.windows.map((each) => each[name]).filter((value) => value !== null).sort((a, b) => a - b);
+  const windows = kept.points.filter(({ measures }, i) => measures && i % WINDOW_POINTS === 0);
+  const values = windows.map(({ measures }) => measures[name]).filter((value) => value !== null).sort((a, b) => a - b);
   const [low, median, high] = [0.05, 0.5, 0.95].map((share) => read(name, values[Math.round(share * (values.length - 1))]));
   return [named(attribute), read(name, kept.baseline?.[name]), median, `${low} … ${high}`, told(unit)];
 }
