@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from inspect import iscoroutinefunction
@@ -57,9 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not typed:
         parser.print_help(sys.stderr)
         return 2
-    found, unknown = parser.parse_known_args(typed)
-    if unknown:
-        why = f"unrecognized arguments: {' '.join(unknown)}"
+    command = parser.commands.get(typed[0])
+    if command is None or "--" in typed:  # which the other way of parsing does not take
+        found, unknown = parser.parse_known_args(typed)
+    else:  # options may stand among the files
+        found, unknown = command.parse_known_intermixed_args(typed[1:])
+    if unknown:  # with the files after it
+        shown = [each for each in unknown if each.startswith("-")] or unknown
+        why = f"unrecognized arguments: {' '.join(shown)}"
         parser.exit(2, f"streamer: {why}; see streamer {found.command} --help\n")
     prepare()
     try:
@@ -97,15 +102,14 @@ def _run(command: str, **given: Any) -> int:
     return int(run(*arguments))
 
 
-def build_parser(
-    only: Collection[str] | None = None, shows_all: bool = False
-) -> argparse.ArgumentParser:
+def build_parser(only: Collection[str] | None = None, shows_all: bool = False) -> _Parser:
     """The parser of every command. only: the commands whose options are needed. shows_all:
     `--help` lists the details of decoding, too."""
     about = "Say in one sentence HOW someone speaks."
     parser = _Parser(prog="streamer", description=about, allow_abbrev=False)
     parser.add_argument("-V", "--version", action="version", version=f"streamer {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.commands = commands.choices
     for name, (help, example) in COMMANDS.items():
         shown = f"example: streamer {example}"
         each = commands.add_parser(name, help=help, epilog=shown, allow_abbrev=False)
@@ -155,7 +159,9 @@ def help_of(option: Option) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Usage errors as one line: cause and way out."""
+    """Usage errors as one line: cause and way out. commands: name -> its parser."""
+
+    commands: Mapping[str, argparse.ArgumentParser]
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"streamer: {message}; see {self.prog} --help\n")

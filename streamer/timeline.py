@@ -182,7 +182,7 @@ FAINT, PITCH, LEVEL, RATE, PAUSE = "#8a93a0", "#2563a8", "#3f8f86", "#c2632f", "
 STYLE = Path(__file__).with_name("timeline.mplstyle")
 NO_FONT = (
     "no font here has the sentences' characters, so they are left out of the picture; install one, "
-    "such as Noto Sans CJK for Chinese, or take .vtt"
+    "such as Noto Sans CJK for Chinese, or take English, or .vtt"
 )
 
 

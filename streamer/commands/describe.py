@@ -124,6 +124,9 @@ class Take:
     def _done(self, result: Description) -> None:
         options, measures = self._options, result.measures
         notes: list[str] = []
+        # a cut file fails the command, so its reason is no mere warning
+        if result.warning is not None and (result.is_cut or not options.quiet):
+            notes.append(result.warning)
         if not (options.json or result.text):  # no speech
             self._put(self._name.rstrip() + "\n")
         self._end()
@@ -138,11 +141,8 @@ class Take:
                 notes += measures.faults_in("en")
             if result.stop_reason == "no_speech" and not options.quiet:
                 notes.append("no speech was heard, so there is no sentence")
-        # a cut file fails the command, so its reason is no mere warning
-        if result.warning is not None and (result.is_cut or not options.quiet):
-            notes.append(result.warning)
-        for note in notes:
-            fail(f"{self}: {note}")
+        if notes:
+            fail(f"{self}: {'; '.join(notes)}")
         if options.verbose:
             tell(summary(result))
 

@@ -62,7 +62,7 @@ def test_names_stand_before_sentences_and_stdin_is_a_file(models, samples, tmp_p
     soundfile.write(tmp_path / "short.wav", np.zeros(160), 16_000)
     files = [samples[0], tmp_path / "short.wav", samples[1]]
     more = ("--mode", "edge", *models)
-    status, out, _ = here("describe", *files, *more)
+    status, out, _ = here("describe", files[0], *more, *files[1:])
     _, plain, _ = here("describe", *files, "--quiet", *more)
     assert status == 0
     named = [
@@ -142,6 +142,9 @@ def test_silence_is_reported_and_a_script_is_not_disturbed(models, tmp_path):
         assert (found[0], found[2]) == (0, err)
     status, out, err = here("describe", silence, "--mode", "edge", "--measures", *models)
     assert (status, out, err) == (0, "\n  2.0 秒中说话 0.0 秒\n", told)
+    silence.write_bytes(silence.read_bytes()[:20_000])
+    (line,) = here("describe", silence, "--mode", "edge", *models)[2].splitlines()
+    assert re.fullmatch("streamer: .*: is cut short: .*; no speech was heard, .*", line)
 
 
 NAMES = [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav", b"not-utf8-\xff.wav"]
@@ -333,7 +336,7 @@ CALLS = [
     ("describe x.wav --k 0", 2, "--k is '0'; it may be 1 to 64"),
     ("describe x.wav --seed x", 2, "--seed is 'x'; Expected `int`"),
     # no option may be shortened: a short one today means two things tomorrow
-    ("describe a.wav --quie", 2, "unrecognized arguments: --quie; see streamer describe --help"),
+    ("describe a --quie b", 2, "unrecognized arguments: --quie; see streamer describe --help"),
     ("describe here.wav --language fr", 2, "'fr', but this model speaks zh and en; leave it out"),
     ("describe here.wav --timeline s.svg", 2, "give a name in .json, .vtt, .TextGrid or .png"),
     ("describe a.wav b.wav --timeline s.json", 2, "2 are given: give one recording"),
