@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 import time
 from contextlib import AbstractContextManager
 from typing import ClassVar
+from unicodedata import east_asian_width
 
 CELLS = 30
 REDRAWN_S = 0.1  # between two drawings
@@ -37,14 +38,23 @@ class Bar(AbstractContextManager["Bar", None]):
         cells = round(CELLS * share)
         left = f"{clock((now_s - self._began_s) * (1 - share) / share)} left" if share else ""
         line = f"{self._what} {'━' * cells}{'╌' * (CELLS - cells)} {note} {left}"
-        shown = line[: shutil.get_terminal_size().columns - 1]
-        print(CLEAR + shown, end="", file=sys.stderr, flush=True)
+        print(CLEAR + fitted(line), end="", file=sys.stderr, flush=True)
 
     @staticmethod
     def hide() -> None:
         if Bar._drawn_s is not None:
             Bar._drawn_s = None
             print(CLEAR, end="", file=sys.stderr, flush=True)
+
+
+def fitted(line: str) -> str:
+    """The part of a line that takes one row of the terminal of stderr, so that it can be erased."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):  # it is none
+        columns = 80
+    num_wide = sum(east_asian_width(c) in "WF" for c in line)  # such as a Chinese character
+    return line[: max(0, columns - 1 - num_wide)]
 
 
 def clock(seconds: float) -> str:

@@ -22,6 +22,7 @@ from streamer.core.measures.levels import MEASURES, NUM_LEVELS, level_of
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.text import told
 from streamer.extras import missing
+from streamer.progress import fitted
 from streamer.stages.events import CoachEvent, TurnFailed
 
 PIECE_S = 0.02
@@ -113,7 +114,7 @@ class Screen:
             case Measures() if sys.stderr.isatty():
                 self.erase()
                 lines = gauges(event.last.get(SHOWN_S, event.so_far), self._language)
-                tell("\n".join(lines))
+                tell("\n".join(map(fitted, lines)))
                 self._num_drawn = len(lines)
             case CoachEvent(wire_type="streamer.nudge"):
                 nudge: Any = event

@@ -11,6 +11,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ from streamer.core.declare import options_of, taken
 from streamer.core.decoding.plan import PRESETS
 from streamer.extras import load
 from streamer.model.thinker import resolve
+from streamer.progress import CLEAR
 
 
 @pytest.fixture(scope="module")
@@ -202,13 +204,12 @@ def shown_by(leader):
 
 
 @pytest.fixture
-def on_a_terminal(monkeypatch):
+def on_a_terminal():
     """Runs a command with stderr on a terminal: (status, stdout if it is none, what is shown)."""
-    for name, value in (("TERM", "xterm"), ("COLUMNS", "100"), ("NO_COLOR", "1")):
-        monkeypatch.setenv(name, value)
 
     def run(*args, stdout=None):
         leader, follower = pty.openpty()
+        termios.tcsetwinsize(follower, (24, 60))
         shown = begin(shown_by, leader)
         with (
             open(follower, "w") as terminal,
@@ -240,7 +241,8 @@ def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path, o
     assert set(out.splitlines()) <= set(seen)
     status, piped, shown = on_a_terminal(*words, stdout=io.StringIO())
     assert (status, piped) == (0, out), "`> out.txt` and `| cmd` get the sentences"
-    assert re.search(r"describing .*\d:\d\d of 1:10 .*left", shown)
+    assert re.search(r"describing .*\d:\d\d of 1:10 ", shown)
+    assert max(map(len, shown.split(CLEAR))) == 59, "a frame of two rows could not be erased"
     assert piped.splitlines()[0] not in shown
 
 
