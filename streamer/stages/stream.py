@@ -111,6 +111,7 @@ class LiveSession:
         self._num_held = 0  # bytes of it
         self._fed_at = 0.0  # the last sample that was taken of it
         self._came = anyio.Event()  # one of them
+        self._queued = anyio.CancelScope()  # while a piece waits for a thread
         self._taken = anyio.Event()  # audio: there is room
         self._ended: type[Exception] | None = None  # raised where no more audio is taken
         out, self._events = queue[Event](MAX_EVENTS)
@@ -254,6 +255,7 @@ class LiveSession:
         request = Request(kind, given, pcm, self._fed_at)
         self._requests.append(request)
         self._came.set()
+        self._queued.cancel()
         return request
 
     async def _asked(self, kind: Literal["commit", "settle", "clear"], *given: int) -> int | None:
@@ -293,13 +295,17 @@ class LiveSession:
 
     async def _hear_piece(self, group: TaskGroup) -> None:
         """Pieces wait for a thread in order, and all that has come meanwhile is heard at once: on a
-        busy machine a trip to a thread costs more than hearing a piece."""
-        async with self._parts.pieces:
+        busy machine a trip to a thread costs more than hearing a piece. A request ends the wait."""
+        hearing, threads = self._hearing, self._parts.pieces
+        with anyio.CancelScope() as self._queued:
+            await threads.acquire()
+        if self._queued.cancelled_caught:
+            return
+        try:
             pcm, fed_at = self._take(self._joined_bytes), self._fed_at
-            if not pcm:  # a request has taken it
-                return
-            hearing = self._hearing
             found = await self._parts.on_thread(lambda: [*hearing.push(pcm), *hearing.news()])
+        finally:
+            threads.release()
         await self._hand_on(found, fed_at, group)
 
     async def _perform(self, request: Request, group: TaskGroup) -> None:

@@ -195,14 +195,15 @@ async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
     for other in others:
         parts.pieces.acquire_on_behalf_of_nowait(other)
     async with open_stream(parts, SessionOptions()) as stream:
-        await stream.feed(bytes(320))  # less than a piece
+        await stream.feed(bytes(6_400))  # a piece, which waits
+        await anyio.wait_all_tasks_blocked()
         assert await stream.commit() == 0
         found = [(await _described(stream)).audio_s]  # then its turn is closed
-        await stream.feed(bytes(3_200))
+        await stream.feed(bytes(6_400))
         await anyio.wait_all_tasks_blocked()
         assert stream.backlog["turns"] == 0, "the piece waits"
         parts.pieces.release_on_behalf_of(others[0])
         await stream.end()
         found.append((await _described(stream)).audio_s)
-    assert found == [0.01, 0.1]
+    assert found == [0.2, 0.2]
     assert parts.pieces.borrowed_tokens == NUM_PIECES - 1
