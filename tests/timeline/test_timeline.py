@@ -209,8 +209,7 @@ UNALIGNED = {"segments": [{"start": 0, "end": 3, "words": UNALIGNED}]}
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("s.srt", SRT, WANTED),
-        ("s.VTT", VTT, WANTED),
+        *(("s.srt", SRT, WANTED), ("s.VTT", VTT, WANTED)),
         ("s.json", json.dumps(WHISPER), WANTED),
         ("s.json", json.dumps(UNALIGNED), [Interval(1, 2, "a")]),
     ],

@@ -209,14 +209,9 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(famil
 @pytest.mark.parametrize(
     ("good", "bad"),
     [
-        ("The speaker is", "the speaker is"),
-        ("The speaker is", ""),
-        (", ", ","),
-        (", ", " "),
-        (".", "。"),
-        (" calm", " calm calm"),
-        (" calm", " calm, deep"),
-        (" calm", " deep"),
+        *(("The speaker is", "the speaker is"), ("The speaker is", "")),
+        *((", ", ","), (", ", " "), (".", "。")),
+        *((" calm", " calm calm"), (" calm", " calm, deep"), (" calm", " deep")),
     ],
 )
 def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, bad):

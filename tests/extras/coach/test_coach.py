@@ -26,15 +26,9 @@ from streamer.extras.coach.session import SessionCoach
 USUAL = streamer.Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
 COACH = streamer.Coach(filled_per_min=6)
 STEP_S = 0.2
-CHANGES = {
-    "too_fast": {"tempo": 0.9},
-    "too_slow": {"tempo": -0.9},
-    "too_soft": {"level": -40.0},
-    "flat": {"melody": -2.0},
-    "long_silence": {"silence_s": 5.0},
-    "no_pause": {"run_s": 15.0},
-    "filled_pauses": {"filled": 6},
-}
+CHANGES = {"too_fast": {"tempo": 0.9}, "too_slow": {"tempo": -0.9}, "too_soft": {"level": -40.0}}
+CHANGES |= {"flat": {"melody": -2.0}, "long_silence": {"silence_s": 5.0}}
+CHANGES |= {"no_pause": {"run_s": 15.0}, "filled_pauses": {"filled": 6}}
 FAST, SOFT = CHANGES["too_fast"], CHANGES["too_soft"]
 
 

@@ -189,13 +189,9 @@ def turns(items):
                 found[-1]["windows"] += [np.asarray(w.raw).tobytes() for w in item.windows]
             case Closed():
                 found[-1]["windows"] += [np.asarray(w.raw).tobytes() for w in item.rest]
-                found[-1] |= {
-                    "samples": item.num_samples,
-                    "speech": item.has_speech,
-                    "maximum": item.maximum,
-                    "stopped": item.stopped_ms,
-                    "last": item.last_speech_ms,
-                }
+                found[-1] |= {"samples": item.num_samples, "speech": item.has_speech}
+                found[-1] |= {"maximum": item.maximum, "stopped": item.stopped_ms}
+                found[-1]["last"] = item.last_speech_ms
     return found
 
 
@@ -214,12 +210,9 @@ def test_turns_by_voice_activity_do_not_depend_on_the_cut(seed, rate):
 @pytest.mark.parametrize(
     ("total", "limit", "lengths"),
     [
-        (0, 60.0, []),
-        (100, 60.0, [100]),
-        (960_000, 60.0, [960_000]),
+        *((0, 60.0, []), (100, 60.0, [100]), (960_000, 60.0, [960_000])),
         # a rest too short to be described gets 2 s of the part before it
-        (96_001, 6.0, [64_000, 32_001]),
-        (127_999, 6.0, [64_000, 63_999]),
+        *((96_001, 6.0, [64_000, 32_001]), (127_999, 6.0, [64_000, 63_999])),
         (128_000, 6.0, [96_000, 32_000]),
         (50_000, 1.0, [16_000, 16_000, 8_000, 10_000]),
     ],

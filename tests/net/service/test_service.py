@@ -103,14 +103,10 @@ def test_an_origin_or_a_list_of_keys_that_is_none_is_refused_at_the_start(given)
 @pytest.mark.parametrize(
     ("key", "replica", "after_s", "wanted"),
     [
-        ("alice", "", 0, "alice"),
-        ("bob", "", 0, "bob"),
-        ("eve", "", 0, None),
-        ("alice", "server-2.ab", 0, None),
-        ("alice", "server-1.cd", 0, None),
-        ("alice", "", LIFE_S + 1, None),
-        # it would be good, and kept, for ever
-        ("alice", "", -3_600, None),
+        *(("alice", "", 0, "alice"), ("bob", "", 0, "bob"), ("eve", "", 0, None)),
+        *(("alice", "server-2.ab", 0, None), ("alice", "server-1.cd", 0, None)),
+        # the latter would be good, and kept, for ever
+        *(("alice", "", LIFE_S + 1, None), ("alice", "", -3_600, None)),
     ],
 )
 def test_a_ticket_is_of_one_key_one_replica_and_one_time(door, key, replica, after_s, wanted):
