@@ -15,7 +15,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import east_asian_width
 
@@ -183,6 +183,7 @@ def each_done(
     processes that still work are terminated. Raises the errors of `call`.
     """
     spawn, waiting, tried = multiprocessing.get_context("spawn"), deque(files), set[str]()
+    resource_tracker.ensure_running()  # where a process is the first, it lets Ctrl-C in
     workers: dict[Any, Any] = {}  # our end of a pipe -> the process at its other end
     in_hand: dict[Any, str] = {}
     try:
@@ -192,7 +193,10 @@ def each_done(
                 if worker is None:
                     worker, theirs = spawn.Pipe()
                     workers[worker] = spawn.Process(target=_work, args=(call, theirs))
+                    # Ctrl-C ends the first process, and that the others, which inherit this
+                    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
                     workers[worker].start()
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
                     theirs.close()
                 in_hand[worker] = waiting.popleft()
                 with suppress(OSError):  # it has ended, as is found out below
@@ -221,7 +225,6 @@ def each_done(
 def _work(call: Callable[[str], Any], pipe: Any) -> None:
     """A process of its own: the results of `call`, or its errors. It ends with its parent."""
     os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
     parent: Any = multiprocessing.parent_process()
 
     def end_with_parent() -> None:
@@ -229,10 +232,11 @@ def _work(call: Callable[[str], Any], pipe: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    with suppress(EOFError):
+    with suppress(EOFError, OSError):  # the first process has gone
         while True:
             file = pipe.recv()
             try:
-                pipe.send(call(file))
+                found = call(file)
             except Exception as error:
-                pipe.send(error)
+                found = error
+            pipe.send(found)

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import streamer
 from streamer.cli import main
 from streamer.commands.compare import row_of
 from streamer.commands.label import ENDED, ENDS, Rows, made_with, tag_of
+from streamer.commands.process import _work
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ATTRIBUTES, ENGLISH, Reading
 from streamer.core.text import told
@@ -210,11 +212,15 @@ def folder(tmp_path, hour):
     return tmp_path
 
 
+def children(parent):
+    lists = Path(f"/proc/{parent}/task").glob("*/children")
+    return " ".join(each.read_text() for each in lists).split()
+
+
 def reading(parent):
     """Its processes that have the long recording in hand."""
-    lists = Path(f"/proc/{parent}/task").glob("*/children")
     found = set()
-    for child in " ".join(each.read_text() for each in lists).split():
+    for child in children(parent):
         with contextlib.suppress(OSError):
             opened = map(os.readlink, Path(f"/proc/{child}/fd").iterdir())
             if any(name.endswith("/z.flac") for name in opened):
@@ -240,6 +246,25 @@ def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
         assert process.returncode == 128 + number
         told = f"streamer: interrupted: 1 of 3 are in {out}; run it again to go on\n"
         assert err == told
+
+
+def test_ctrl_c_while_its_processes_begin(folder):
+    out = folder / "labels.jsonl"
+    with started("label", folder, "--out", out, "--jobs", 2) as process:
+        wait_for(lambda: len(children(process.pid)) == 3)  # one tracks resources
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert err == f"streamer: interrupted: 0 of 3 are in {out}; run it again to go on\n"
+
+
+def test_a_process_that_the_first_one_has_left_says_nothing(capfd):
+    ours, theirs = multiprocessing.Pipe()
+    ours.send("file")
+    ours.close()
+    process = multiprocessing.get_context("spawn").Process(target=_work, args=(len, theirs))
+    process.start()
+    process.join(PATIENCE_S)
+    assert (process.exitcode, capfd.readouterr().err) == (0, "")
 
 
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
