@@ -6,9 +6,11 @@ The event loop never waits for a model: each runs on a thread of its own.
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -38,7 +40,7 @@ from streamer.stages.events import (
     cause_of,
     quietly,
 )
-from streamer.stages.parts import CLOSED, Parts
+from streamer.stages.parts import CLOSED, Parts, poster
 from streamer.stages.stream import LiveSession, open_stream
 
 if TYPE_CHECKING:
@@ -257,8 +259,7 @@ async def describe_recording(
     where a model fails.
     """
     found: list[Description] = []
-    # a caller that is cancelled does not wait for a silent pipe
-    with await anyio.to_thread.run_sync(open_audio, source, track, abandon_on_cancel=True) as audio:
+    with await _opened(source, track) as audio:
         options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True, measures=measures)
         is_long = audio.duration_s > parts.max_turn_s
         try:
@@ -282,6 +283,24 @@ async def describe_recording(
             found = [parts.describe(nothing, "no_speech", Counts())]
         described = [replace(one, file=audio.path, channel=channel, turn=0) for one in found]
         return join_parts(described, audio.warning, audio.cut is not None)
+
+
+async def _opened(source: Source, track: int | None) -> Audio:
+    """On a daemon thread: a pipe may stay silent, and neither a caller that is cancelled nor the
+    program's end waits for it."""
+    found, is_done, post = Future[Audio](), anyio.Event(), poster()
+
+    def open_it() -> None:
+        try:
+            found.set_result(open_audio(source, track))
+        except BaseException as error:  # the caller's
+            found.set_exception(error)
+        with suppress(RuntimeError):  # the event loop is gone
+            post(is_done.set)
+
+    threading.Thread(target=open_it, daemon=True).start()
+    await is_done.wait()
+    return found.result()
 
 
 def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:

@@ -3,6 +3,7 @@ another program: nothing waits, and a turn is the audio between two calls.
 """
 
 import re
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from processes import PATIENCE_S
+from processes import PATIENCE_S, ended
 from speech import RATE_HZ, recording, speech, turn_of, wav
 
 from streamer import (
@@ -73,10 +74,9 @@ async def test_samples_in_memory_are_described_as_the_file_is(edge, tmp_path):
         found = await edge.describe((samples, RATE_HZ))
         assert (found.ids, found.audio_s, found.file) == (wanted.ids, wanted.audio_s, "samples")
     for source, kind, told in (
-        *(
-            ((bad, RATE_HZ), (TypeError, ValueError), "give")
-            for bad in (whole[:0], [1, 2], whole.T)
-        ),
+        ((whole[:0], RATE_HZ), ValueError, "give"),
+        (([1, 2], RATE_HZ), TypeError, "give"),
+        ((whole.T, RATE_HZ), (TypeError, ValueError), "give"),
         ((whole.astype(np.int32), RATE_HZ), TypeError, "give"),
         ((whole, 1), AudioError, "samples: sample rate 1 Hz is outside"),
         (whole, TypeError, "sample_rate"),
@@ -87,6 +87,21 @@ async def test_samples_in_memory_are_described_as_the_file_is(edge, tmp_path):
         with pytest.raises(kind, match=told):
             await edge.describe(source)
     assert (await edge.describe((whole, RATE_HZ))).ids == wanted.ids
+
+
+CANCELLED = """
+import anyio, os, streamer
+async def main():
+    async with streamer.Describer.open(mode="edge") as describer:
+        await describer.load()
+        with anyio.move_on_after(0.2):
+            await describer.describe(open(os.pipe()[0], "rb"))
+anyio.run(main)
+"""
+
+
+def test_a_program_ends_whose_pipe_stays_silent():
+    ended(sys.executable, "-c", CANCELLED, check=True)
 
 
 async def test_the_attributes_that_a_recording_and_a_session_ask_for(samples):

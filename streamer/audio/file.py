@@ -336,7 +336,10 @@ def _spooled(path: str, stream: IO[bytes]) -> IO[bytes]:
     """A temporary file with the rest of the stream. Raises AudioError, and TypeError for text."""
     try:
         with tempfile.TemporaryFile() as spool:
-            while piece := stream.read(1 << 20):
+            while (piece := stream.read(1 << 20)) or piece is None:
+                if piece is None:  # there is more to come, but reads do not wait for it
+                    os.set_blocking(stream.fileno(), True)
+                    continue
                 if spool.tell() + len(piece) > MAX_SPOOL_BYTES:
                     limit = f"{MAX_SPOOL_BYTES >> 30} GiB"
                     raise AudioError(path, f"brings more than {limit}; write it to a file first")

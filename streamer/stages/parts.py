@@ -160,6 +160,13 @@ class Parts:
         )
 
 
+def poster() -> Callable[[Callable[[], object]], object]:
+    """Runs a call in this event loop, asyncio's or trio's, from any thread. It does not wait for
+    the call's result, as anyio's from_thread does; RuntimeError where the loop is gone."""
+    loop: Any = anyio.lowlevel.current_token().native_token
+    return getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+
+
 @dataclass(eq=False)
 class _Ticket:
     steps: Any
@@ -186,9 +193,7 @@ class Batcher:
         self._post: Callable[[Callable[[], object]], object] = lambda call: None
 
     async def __aenter__(self) -> Batcher:
-        # asyncio's or trio's; it does not wait for the call's result, as anyio's from_thread does
-        loop: Any = anyio.lowlevel.current_token().native_token
-        self._post = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+        self._post = poster()
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
         atexit.register(self._end, EXIT_S)

@@ -7,13 +7,14 @@ import re
 import struct
 import subprocess
 import sys
+import threading
 import tracemalloc
 
 import numpy as np
 import pytest
 import soundfile
 from places import ROOT
-from processes import ended
+from processes import ended, wait_for
 
 from streamer.audio.file import AudioError, open_audio
 
@@ -303,6 +304,20 @@ def test_a_recording_in_a_pipe(path, monkeypatch):
     assert UNREADABLE.match(say(b"words").removeprefix("-: "))
     monkeypatch.setattr("streamer.audio.file.MAX_SPOOL_BYTES", 10 << 20)
     assert refusal("/dev/zero").startswith("brings more than 0 GiB")  # it has no end
+
+
+def test_a_pipe_whose_reads_do_not_wait():
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+
+    def write():
+        wait_for(lambda: os.get_blocking(reader))
+        with open(writer, "wb") as file:
+            file.write(encoded(TONES[0]))
+
+    threading.Thread(target=write).start()
+    with open(reader, "rb") as file:
+        assert len(hear(file)[0]) == len(TONES[0])
 
 
 def test_an_open_binary_file_is_a_source(tmp_path):
