@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from streamer.core.declare import REQUIRED, ConfigError, check, check_known, option, read_toml
-from streamer.extras.coach.network import FORM
 
+FORM = 5  # version of what a baseline is learnt with: the network's weights, and the measures
 MAX_PROFILE_BYTES = 10_000
 
 
@@ -35,8 +35,8 @@ class Baseline:
     """How a speaker usually speaks; docs/measures.md defines the first five numbers.
 
     speech_s: seconds of speech that it was learnt from. The level holds for one microphone at one
-    distance. loudness, tempo and melody are means of the outputs of network.py. Each sd is that of
-    the mean over a second. Raises BaselineError.
+    distance. loudness, tempo and melody are means of the network's outputs (nudges.py). Each sd is
+    that of the mean over a second. Raises BaselineError.
     """
 
     rate_syllables_per_s: float = number(0.5, 15)
@@ -120,8 +120,7 @@ class Coach:
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, which `of` takes back."""
-        row = {f.name: getattr(self, f.name) for f in fields(self)}
-        return row | {"baseline": self.baseline and self.baseline.as_json()}
+        return asdict(self) | {"baseline": self.baseline and self.baseline.as_json()}
 
     @classmethod
     def of(cls, options: Mapping[str, Any], default: Coach | None = None) -> Coach:

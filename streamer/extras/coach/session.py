@@ -26,16 +26,17 @@ from streamer.core.measures.frames import (
     without_gaps,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.extras.coach.network import (
+from streamer.extras.coach.nudges import (
     NUM_BANDS,
     STEP_FRAMES,
     STEPS_PER_S,
     Heard,
+    Now,
+    Nudger,
     Voice,
     in_bands,
     steps_of,
 )
-from streamer.extras.coach.nudges import Now, Nudger
 from streamer.extras.coach.options import Baseline, BaselineError, Coach
 from streamer.model.audio.ear import SoundTrack
 from streamer.model.audio.mel import HALF_SAMPLES
@@ -114,19 +115,22 @@ class Learner:
         self._frames: Frames | None = None
         self._end = 0  # frames of the session that were taken
 
-    def take(self, heard: Heard, frames: Frames, num_pitched: int, first: int) -> None:
-        """Add new steps. frames: all until now; F0 is known in the first `num_pitched` of them.
-        first: number of the first frame in the session."""
+    def take(self, heard: Heard, frames: Frames, num_pitched: int, first: int) -> bool:
+        """Add new steps; whether another second of speech is whole with them. frames: all until
+        now; F0 is known in the first `num_pitched` of them. first: number of the first frame in the
+        session."""
+        before_s = self.speech_s
         self._heard = _joined(self._heard, heard)
         begin = max(0, self._end - first)
         end = max(begin, num_pitched - SETTLED_FRAMES)
         self._end = first + end
         if end == begin:
-            return
+            return False
         spoken = without_gaps(frames.speech, PAUSE_FRAMES)[begin:end]
         self.speech_s += float(spoken.sum()) / FRAMES_PER_S
         new = frames.at(slice(begin, end))
         self._frames = without_long_pauses(_joined(self._frames, new) if self._frames else new)
+        return int(self.speech_s) > int(before_s)
 
     def found(self) -> Baseline | None:
         """None while there is too little speech, or where the sound is no voice."""
@@ -251,10 +255,8 @@ class SessionCoach:
             return []
         usual = self._coach.baseline
         if usual is None:
-            learner = self._learner
-            before_s = learner.speech_s
-            learner.take(heard, frames, self._sound.num_pitched, self._sound.num_dropped)
-            if int(learner.speech_s) == int(before_s):
+            learner, sound = self._learner, self._sound
+            if not learner.take(heard, frames, sound.num_pitched, sound.num_dropped):
                 return []
             self.baseline = usual = learner.found()
             if learner.speech_s < self._coach.learn_s or usual is None:

@@ -55,7 +55,8 @@ from streamer.model.kernels.library import PANEL
 from streamer.model.thinker import bits_of, num_cores, weight_bytes
 
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits
-REST = "rest"  # the part without matrices: embedding, convolutions, the tower's ends
+ENDS = "ends"  # the part of what is around the layers: head and embedding, and the tower's ends
+NORM = "model.norm.weight"
 PANELS_AT_ONCE = 8  # so that float32 copies stay small
 # Parts of the scale that are tried for 4 bits; the one of the least squared error is taken.
 SHRUNK = (1.0, 0.9, 0.8)
@@ -184,8 +185,8 @@ class FewBitsText(TextModel):
 
     def __init__(self, parts: Mapping[str, Part], shape: TextShape) -> None:
         self.shape = shape
-        self.embedding = parts[REST][EMBEDDING]
-        self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
+        ends = parts[ENDS]
+        self.embedding, self.norm, self.head = ends[EMBEDDING], ends[NORM], ends["head"]
         self.layers = [parts[f"text.{i}"] for i in range(shape.layers)]
         # it holds addresses: `layers` keeps the arrays alive
         rows = []
@@ -258,13 +259,11 @@ def load_few_bits(directory: Path, shapes: Shapes, engine: str, told: Told) -> t
         why = f"{prepared.at}: {name} cannot be read ({getattr(error, 'strerror', 'damaged')})"
         way = "it is not used; `streamer warm` writes it anew"
         warnings.warn(f"{why}; {way}", ModelWarning, stacklevel=2)
-    for name, part in () if parts else parts_of(directory, shapes, engine):
-        parts[name] = part
-        told(len(parts), len(names))
+    parts = parts or dict(parts_of(directory, shapes, engine, told))
     # Products have threads of their own: torch's would stay on their cores, waiting for the next.
     torch.set_num_threads(1)
     layers = [parts[f"tower.{i}"] for i in range(shapes.audio.layers)]
-    return FewBitsTower(dict(parts[REST]), shapes.audio, layers), FewBitsText(parts, shapes.text)
+    return FewBitsTower(dict(parts[ENDS]), shapes.audio, layers), FewBitsText(parts, shapes.text)
 
 
 class Prepared:
@@ -288,11 +287,9 @@ class Prepared:
             free = shutil.disk_usage(home).free
             if free < self.num_bytes + SPARE_BYTES:  # told before any work
                 sizes = f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-                way = "make room, or set STREAMER_CACHE to another place"
-                raise ModelError(home, f"{sizes}; {way}")
-            for i, (name, part) in enumerate(parts_of(*self._made_of)):
+                raise OSError(0, sizes)
+            for name, part in parts_of(*self._made_of, told):
                 torch.save(part, beside / name)
-                told(i + 1, len(names_of(self._made_of[1])))
             for old in home.glob(f"{self._name}-*"):
                 shutil.rmtree(old, ignore_errors=True)
             beside.replace(self.at)
@@ -307,27 +304,27 @@ class Prepared:
 def names_of(shapes: Shapes) -> list[str]:
     """Every part, in the order in which they are made."""
     text = [f"text.{i}" for i in range(shapes.text.layers)]
-    return ["head", REST, *text, *(f"tower.{i}" for i in range(shapes.audio.layers))]
+    return [ENDS, *text, *(f"tower.{i}" for i in range(shapes.audio.layers))]
 
 
-def parts_of(directory: Path, shapes: Shapes, engine: str) -> Iterator[tuple[str, Part]]:
+def parts_of(
+    directory: Path, shapes: Shapes, engine: str, told: Told
+) -> Iterator[tuple[str, Part]]:
     """(name, what it holds), as `names_of` lists them. Raises ModelError."""
-    take = Tensors(directory).take
-    for name in names_of(shapes):
+    take, names = Tensors(directory).take, names_of(shapes)
+    for num, name in enumerate(names, start=1):
         form = bits_of(engine, name)
-        if name == "head":
-            which = EMBEDDING if shapes.text.tied else "lm_head.weight"
-            norm = take("model.norm.weight").float()
-            yield name, {"norm": norm, "head": pack(take(which), *form)}
-        elif name == REST:
-            ends = {each: take(each).float() for each in shapes.audio.ends()}
-            yield name, ends | {EMBEDDING: take(EMBEDDING).bfloat16()}
+        part: dict[str, Tensor | Matrix] = {}
+        if name == ENDS:  # the largest first
+            part["head"] = pack(take(EMBEDDING if shapes.text.tied else "lm_head.weight"), *form)
+            part |= {each: take(each).float() for each in (NORM, *shapes.audio.ends())}
+            part[EMBEDDING] = take(EMBEDDING).bfloat16()
         else:
             half, _, i = name.partition(".")
-            part: dict[str, Tensor | Matrix] = {}
             shape = shapes.text if half == "text" else shapes.audio
             for field, array in arrays_of(take, shape, int(i)):
                 part[field] = pack(array, *form) if array.ndim == 2 else array.float()
-            yield name, part
+        yield name, part
+        told(num, len(names))
         with suppress(AttributeError, OSError):  # glibc keeps what was freed between matrices
             ctypes.CDLL(None).malloc_trim(0)

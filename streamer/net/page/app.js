@@ -94,7 +94,7 @@ async function listen() {
 function heard(frame) {
   if (!listening) return;
   listening.link.send(frame);
-  coach?.sound?.add(frame, listening.sound.rateHz);
+  listening.coach?.take(frame, listening.sound.rateHz);
   if (listening.link.brokenAt === null) view.level(levelOf(frame));
 }
 

@@ -18,9 +18,9 @@ from speech import RATE_HZ, recording
 
 import streamer
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.extras.coach.network import FORM, NUM_BANDS, WEIGHTS, Heard, Voice, steps_of
-from streamer.extras.coach.nudges import KINDS, Now, Nudger
-from streamer.extras.coach.options import BaselineError
+from streamer.extras.coach import nudges
+from streamer.extras.coach.nudges import KINDS, Heard, Now, Nudger, Voice, steps_of
+from streamer.extras.coach.options import FORM, BaselineError
 from streamer.extras.coach.session import SessionCoach
 
 USUAL = streamer.Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
@@ -90,8 +90,8 @@ def test_no_voice_is_nudged_more_often_than_allowed(seed):
 
 
 def test_new_weights_have_a_new_form():
-    """Raise FORM in network.py, then write both here: older baselines are refused."""
-    digest = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()[:12]
+    """Raise FORM in options.py, then write both here: older baselines are refused."""
+    digest = hashlib.sha256(nudges.WEIGHTS.read_bytes()).hexdigest()[:12]
     assert (FORM, digest) == (5, "9abc903b96cf")
 
 
@@ -100,7 +100,7 @@ def test_new_weights_have_a_new_form():
 def test_the_same_for_every_cut(seed, cuts):
     chance = np.random.default_rng(seed)
     steps = steps_of(
-        chance.uniform(-90, -10, (160, NUM_BANDS)).astype(np.float32),
+        chance.uniform(-90, -10, (160, nudges.NUM_BANDS)).astype(np.float32),
         chance.uniform(-70, -10, 160).astype(np.float32),
         chance.choice([0, 0, 100, 140, 300], 160).astype(np.float32),
     )

@@ -6,7 +6,7 @@ import json
 import pytest
 from wire import ANSWER, COMMIT, session_update, talking, text_of, validate
 
-from streamer.extras.coach.network import FORM
+from streamer.extras.coach.options import FORM
 from streamer.net.realtime import session
 from streamer.net.realtime.session import Resume
 

@@ -15,7 +15,6 @@ const MAX_KEPT_S = 300; // of sound: 38 MB in a report, at 48 kHz
 
 let kept; // the content of a report: a conversation with the microphone
 let learn = null; // seconds of speech: heard, and needed for a baseline
-export let sound = null; // for the report, where it is wished
 
 // The setting of a session.
 export function wanted() {
@@ -26,7 +25,6 @@ export function wanted() {
 // A conversation begins; whether the settings want a coach for it.
 export function begin() {
   page.coach.hidden = !page.coaching.checked;
-  sound = page.sounding.checked ? new Sound() : null;
   if (page.coaching.checked) clear();
   return page.coaching.checked;
 }
@@ -58,7 +56,8 @@ export function hear(event) {
 }
 
 function clear() {
-  kept = { begun: new Date(), seconds: 0, points: [], nudges: [], sentences: [], baseline: null };
+  kept = { begun: new Date(), seconds: 0, points: [], nudges: [], sentences: [], frames: [], baseline: null };
+  kept.isSounding = page.sounding.checked;
   draw();
 }
 
@@ -102,30 +101,24 @@ function add(list, one, most) {
   if (list.length > most) list.shift();
 }
 
-// The microphone's sound, kept for a report where the user wishes it.
-class Sound {
-  #frames = [];
-  #numBytes = 0;
+// A frame of the microphone's sound, PCM16, is kept for a report where the user wishes it. All are of one length.
+export function take(frame, rateHz) {
+  if (kept.isSounding) add(kept.frames, frame, (2 * MAX_KEPT_S * rateHz) / frame.byteLength);
+  kept.rateHz = rateHz;
+}
 
-  // A frame of PCM16. Beyond MAX_KEPT_S the oldest ones go.
-  add(frame, rateHz) {
-    this.rateHz = rateHz;
-    this.#numBytes += frame.byteLength;
-    this.#frames.push(frame);
-    while (this.#numBytes > 2 * MAX_KEPT_S * rateHz) this.#numBytes -= this.#frames.shift().byteLength;
-  }
-
-  // A WAV file as a data URL, or null without sound.
-  async url() {
-    if (!this.#numBytes) return null;
-    const numbers = (...all) => Uint32Array.from(all);
-    const format = numbers(16, 1 | (1 << 16), this.rateHz, 2 * this.rateHz, 2 | (16 << 16)); // PCM, one channel
-    const head = ["RIFF", numbers(36 + this.#numBytes), "WAVEfmt ", format, "data", numbers(this.#numBytes)];
-    const reader = new FileReader();
-    reader.readAsDataURL(new Blob([...head, ...this.#frames], { type: "audio/wav" }));
-    await new Promise((done) => (reader.onload = done));
-    return reader.result;
-  }
+// The sound as a WAV file in a data URL, or null without any.
+async function soundUrl() {
+  const { rateHz, frames } = kept;
+  const { size } = new Blob(frames);
+  if (!size) return null;
+  const numbers = (...all) => Uint32Array.from(all);
+  const format = numbers(16, 1 | (1 << 16), rateHz, 2 * rateHz, 2 | (16 << 16)); // PCM, one channel
+  const head = ["RIFF", numbers(36 + size), "WAVEfmt ", format, "data", numbers(size)];
+  const reader = new FileReader();
+  reader.readAsDataURL(new Blob([...head, ...frames], { type: "audio/wav" }));
+  await new Promise((done) => (reader.onload = done));
+  return reader.result;
 }
 
 // The baseline that the speaker keeps, or null.
@@ -228,7 +221,7 @@ function table(heads, rows) {
 }
 
 page.save.onclick = async () => {
-  const html = reportOf((await sound?.url()) ?? null);
+  const html = reportOf(await soundUrl());
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([html], { type: "text/html" }));
   link.download = `${say("report-file")}-${kept.begun.toISOString().slice(0, 16).replace(/[T:]/g, "-")}.html`;
