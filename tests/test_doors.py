@@ -34,7 +34,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
     "coach": (named("core model stages"), named("numpy msgspec")),
     "tune": (
         named("core model audio commands config describer progress"),
-        named("anyio numpy torch transformers tokenizers peft safetensors matplotlib"),
+        named("msgspec numpy torch transformers tokenizers peft safetensors"),
     ),
     "large": (named("core model"), named("numpy msgspec torch numba llvmlite")),
     "mcp": (named("commands config core"), named("mcp")),

@@ -21,7 +21,7 @@ from wire import describe, running, session_update, text_of
 import streamer
 from streamer import Describer, TurnCommitted, TurnFailed
 from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
-from streamer.config import Config, ConfigError
+from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras.mcp.server import server
 from streamer.extras.otel.spans import MAX_OPEN, telling, traced, tracing
@@ -45,13 +45,9 @@ def folder(tmp_path_factory):
     return found
 
 
-def opened(folder):
-    return Client(server([folder], Config(mode="edge")))
-
-
 async def test_tools_say_what_the_api_says(folder):
     profile = streamer.voice_profile(streamer.describe(FAST, mode="edge", measures=True))
-    async with opened(folder) as client:
+    async with Describer.open(mode="edge") as d, Client(server([folder], d)) as client:
         told = (await client.list_tools()).tools
         assert [tool.name for tool in told] == ["describe", "measure", "compare"]
         found = (await client.call_tool("describe", {"path": "fast_loud.wav"})).structured_content
@@ -74,16 +70,16 @@ async def test_tools_say_what_the_api_says(folder):
 async def test_nothing_outside_is_heard_and_each_error_is_one_line(folder):
     """FFmpeg could decode the recording outside that a playlist names."""
     outside = "no recording in the allowed folders"
-    for path, told in {
-        **dict.fromkeys(("out.wav", str(SAMPLES[0]), "../x.wav", "", ".", "a\0b.wav"), outside),
-        "notes.wav": "notes.wav",
-        "list.m3u8": "no recording that can be read",
-    }.items():
-        async with opened(folder) as client:
+    async with Describer.open(mode="edge") as d, Client(server([folder], d)) as client:
+        for path, told in {
+            **dict.fromkeys(("out.wav", str(SAMPLES[0]), "../x.wav", "", ".", "a\0b.wav"), outside),
+            "notes.wav": "notes.wav",
+            "list.m3u8": "no recording that can be read",
+        }.items():
             refused = await client.call_tool("describe", {"path": path})
-        assert refused.is_error
-        assert told in refused.content[0].text
-        assert "\n" not in refused.content[0].text
+            assert refused.is_error
+            assert told in refused.content[0].text
+            assert "\n" not in refused.content[0].text
 
 
 async def test_the_command_serves_over_stdio(folder):

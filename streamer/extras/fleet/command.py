@@ -24,7 +24,6 @@ from streamer.extras.fleet.manager import (
     Plan,
     RayPlacement,
     drain_all,
-    kind_of,
     node_host,
 )
 
@@ -135,9 +134,8 @@ async def run(options: FleetOptions) -> int:
     placement = RayPlacement(where)
     try:
         if options.down:
-            names = [name for name in placement.running() if kind_of(name) in config.kinds]
-            await drain_all(placement, names, config.kinds)
-            put(f"{', '.join(sorted(names)) or 'no replica'} drained")
+            drained = await drain_all(placement, placement.running(), config.kinds)
+            put(f"{', '.join(sorted(drained)) or 'no replica'} drained")
         else:
             host = node_host() if door.host in ANYWHERE else door.host
             url = f"ws{'s' if tls else ''}://{shown_host(host)}:{door.port}"
@@ -151,10 +149,10 @@ async def run(options: FleetOptions) -> int:
     os._exit(0)  # a thread may still wait for Ray's lost head, and Python for that thread
 
 
-def plan_of(config: FleetConfig, key: str | None, director: str, kind: str, number: int) -> Plan:
-    """The plan of a kind's replica of this number. Servers find verifiers through the director."""
-    door, name = config.director, f"{kind}-{number}"
-    port = config.kinds[kind].port + number - 1
+def plan_of(config: FleetConfig, key: str | None, director: str, name: str) -> Plan:
+    """The plan of a replica, such as server-2. Servers find verifiers through the director."""
+    door, (kind, _, number) = config.director, name.rpartition("-")
+    port = config.kinds[kind].port + int(number) - 1
     table = config.tables[kind].items()
     given = {key: value for key, value in table if key not in ("least", "most")}
     keys = {"STREAMER_API_KEY": key or ""}

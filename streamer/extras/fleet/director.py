@@ -213,9 +213,8 @@ class Director(Service):
     def _replica_for(self, kind: str, query: Mapping[str, Sequence[str]]) -> Known:
         if "resume" in query:  # where the session is, even if that is full or leaving
             name = query["resume"][0].removeprefix("sess_").rpartition("_")[0]
-            there = [k for k in self.known if k.status and not k.is_gone]
-            found = next((k for k in there if k.status and k.status.name == name), None)
-            if found is None:
+            found = next((k for k in self.known if k.status and k.status.name == name), None)
+            if found is None or found.is_gone:
                 raise HttpRefusal(404, "the replica of this session is gone; connect anew")
             if not found.answers:
                 raise busy("the replica of this session does not answer now", RETRY_AFTER_S)

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +77,6 @@ class PlacingOptions:
     def __post_init__(self) -> None:
         if self.least > self.most:
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
-
-
-class ReplicaLost(Exception):
-    """A replica could not be started. Its text is one line."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +177,7 @@ class RayPlacement:
 
     async def start(self, plan: Plan) -> str:
         """Its address once it serves; a running replica of this name is taken. Raises
-        ReplicaLost."""
+        ChildProcessError, in one line, if it cannot be started."""
         host = self._ray.remote(ReplicaHost).options(
             name=plan.name,
             get_if_exists=True,
@@ -203,9 +198,9 @@ class RayPlacement:
                     await anyio.sleep(ASK_AGAIN_S)
         except (errors.RayError, ValueError) as error:
             why = str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
-            raise ReplicaLost(f"{plan.name}: {why}") from None
+            raise ChildProcessError(f"{plan.name}: {why}") from None
         way = "has Ray a processor for it, and a GPU if its device is cuda?"
-        raise ReplicaLost(f"{plan.name}: not ready within {START_S:g} s; {way}")
+        raise ChildProcessError(f"{plan.name}: not ready within {START_S:g} s; {way}")
 
     async def stop(self, name: str, within_s: float) -> None:
         """Drain it, then remove it."""
@@ -221,7 +216,7 @@ class RayPlacement:
 
 async def _aside(call: Callable[..., Any], *arguments: Any) -> Any:
     """In a thread: Ray's calls wait up to 60 s for its head, and the director shares the loop."""
-    return await anyio.to_thread.run_sync(partial(call, *arguments), abandon_on_cancel=True)
+    return await anyio.to_thread.run_sync(call, *arguments, abandon_on_cancel=True)
 
 
 def node_host() -> str:
@@ -234,9 +229,8 @@ def node_host() -> str:
 class Scaler:
     """`least` to `most` replicas of one kind. Call `decide` every second or so."""
 
-    def __init__(self, least: int, most: int) -> None:
-        self._least = least
-        self._most = most
+    def __init__(self, placing: PlacingOptions) -> None:
+        self._least, self._most = placing.least, placing.most
         self._added_at = -math.inf
         self._busy_at: float | None = None  # when none could be spared, for the last time
 
@@ -274,13 +268,13 @@ class Manager:
         self,
         placement: RayPlacement,
         kinds: Mapping[str, PlacingOptions],
-        plan: Callable[[str, int], Plan],
+        plan: Callable[[str], Plan],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._placement = placement
         self._plan = plan
         self._clock = clock
-        self._scalers = {k: Scaler(each.least, each.most) for k, each in kinds.items()}
+        self._scalers = {kind: Scaler(placing) for kind, placing in kinds.items()}
         self.replicas: dict[str, Known] = {}  # by name; without an address until it serves
 
     async def run(self) -> None:
@@ -317,8 +311,7 @@ class Manager:
     async def _keep(self, name: str) -> None:
         """Start it, and again when it is gone, and drain it. One that cannot be started is dropped
         after a pause, and the scaler asks for another one."""
-        plan = self._plan(kind_of(name), int(name.rpartition("-")[2]))
-        known, drain_s = self.replicas[name], DRAIN_S
+        plan, known, drain_s = self._plan(name), self.replicas[name], DRAIN_S
         try:
             while not known.is_leaving:
                 if known.is_gone:
@@ -329,7 +322,7 @@ class Manager:
                     notices.warning("%s is at %s", name, known.address)
                 await anyio.sleep(TICK_S)
             await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
-        except ReplicaLost as error:
+        except ChildProcessError as error:
             notices.warning("%s; next try in %g s", error, RETRY_S)
             drain_s, self.replicas[name] = 0.0, Known("")
         await self._placement.stop(name, drain_s)
@@ -343,10 +336,15 @@ def kind_of(name: str) -> str:
     return name.rpartition("-")[0]
 
 
-async def drain_all(placement: RayPlacement, names: Iterable[str], kinds: Iterable[str]) -> None:
-    """Drain servers, then verifiers, which answer their last requests. kinds: in starting order."""
+async def drain_all(
+    placement: RayPlacement, names: Iterable[str], kinds: Iterable[str]
+) -> list[str]:
+    """Drain servers, then verifiers, which answer their last requests; the names of those among
+    `names`. kinds: in starting order."""
+    mine = [name for name in names if kind_of(name) in kinds]
     for kind in reversed(list(kinds)):
         async with anyio.create_task_group() as group:
-            for name in list(names):
+            for name in mine:
                 if kind_of(name) == kind:
                     group.start_soon(placement.stop, name, DRAIN_S)
+    return mine

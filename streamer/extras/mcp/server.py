@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ class McpOptions:
     files: tuple[str, ...] = option(REQUIRED, metavar="DIR", positional=True)
 
 
-def run(options: McpOptions, config: Config) -> int:
+async def run(options: McpOptions, config: Config) -> int:
     """Serve over stdin and stdout until the client closes them. Raises ConfigError."""
     if (why := missing("streamer mcp", "mcp")) is not None:
         raise ConfigError(why)
@@ -43,37 +43,26 @@ def run(options: McpOptions, config: Config) -> int:
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder; give one that holds recordings")
-    server(folders, config).run()
+    async with Describer.open(config) as describer:
+        await server(folders, describer).run_stdio_async()
     return 0
 
 
-def server(folders: Sequence[Path], config: Config) -> MCPServer:
+def server(folders: Sequence[Path], describer: Describer) -> MCPServer:
     """The server. Models load at the first call and stay loaded. folders: those that it may
     read."""
     from mcp.server import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
 
     fence = [folder.resolve() for folder in folders]
-    opened: list[Describer] = []
-
-    @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
-        async with Describer.open(config) as describer:
-            opened.append(describer)
-            yield
-            opened.clear()
+    tools = MCPServer("streamer", version=streamer.__version__, instructions=INSTRUCTIONS)
 
     async def heard(path: str, language: Language | None = None) -> Description:
-        from mcp.server.mcpserver.exceptions import ToolError
-
         try:
             file = inside(fence, path)
-            return await opened[0].describe(file, measures=True, language=language)
+            return await describer.describe(file, measures=True, language=language)
         except (ValueError, streamer.AudioError, streamer.ModelError, streamer.TargetLost) as error:
             raise ToolError(str(error)) from None
-
-    tools = MCPServer(
-        "streamer", version=streamer.__version__, instructions=INSTRUCTIONS, lifespan=lifespan
-    )
 
     @tools.tool()
     async def describe(path: str, language: Language | None = None) -> dict[str, Any]:

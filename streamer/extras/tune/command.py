@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from streamer.commands.process import Failed, put, tell
+from msgspec.structs import replace
+
+from streamer.commands.process import Failed, aligned, put, tell
 from streamer.config import ConfigError
 from streamer.core.declare import REQUIRED, DeviceName, option
 from streamer.core.measures.levels import NUM_LEVELS
@@ -43,13 +45,12 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Base:
-    """The model to tune. words: the card whose phrases are learnt: its own, or the embedded
-    cloud's."""
+    """The model to tune. card: its own, with the embedded cloud's phrases if it has none; these are
+    learnt."""
 
     directory: Path
     shapes: Shapes
     card: ModelCard
-    words: ModelCard
     num_params: int
 
 
@@ -73,16 +74,15 @@ def run(options: TuneOptions) -> int:
         claim(work / "options.json", asdict(options) | {"out": None, "files": files})
         learnt, held = split(turns_of(files, work), who, options.seed)
         tell(f"learns from {len(learnt)} turns, holds out {len(held)}")
-        from streamer.extras.tune.result import learn_and_finish
+        from streamer.extras.tune.learn import learn_and_finish
 
-        found = learn_and_finish(base, learnt, held, options, work)
+        table = learn_and_finish(base, learnt, held, options, work)
     except OSError as error:
         why = error.strerror or str(error)  # safetensors gives no number
         told = f"{work} or {out} cannot be written or read ({why:.120})"
         raise Failed(f"{told}; make room, run it again to go on") from None
-    put(f"{'attribute':<10} {'turns':>5}  before  after  most frequent level")
-    for name, num, before, after, usual in found:
-        put(f"{name:<10} {num:>5}  {before:6.3f}  {after:5.3f}  {usual:.3f}")
+    for line in aligned(table):
+        put(line)
     put(f"written: {out}, with a MODEL_CARD.md that lacks a licence")
     put(f"its gate is not calibrated: streamer calibrate CLIPS --risk 0.05 --edge {out}")
     return 0
@@ -103,11 +103,13 @@ def base_of(spec: str) -> Base:
     """Raises ModelError, also for phrases that do not fit the measures' levels."""
     directory = resolve(spec, "cloud")
     card = read_card(directory)
-    words = card if card.attributes else read_card(resolve("embedded", "cloud"))
-    for name, levels in words.attributes.items():
+    if not card.attributes:
+        words = read_card(resolve("embedded", "cloud"))
+        card = replace(card, attributes=words.attributes, openings=words.openings)
+    for name, levels in card.attributes.items():
         if len(levels) != NUM_LEVELS[name]:
             told = f"its card has {len(levels)} levels of {name}, recordings are labelled in"
             way = "change its phrases, or leave them out of its card"
             raise ModelError(directory, f"{told} {NUM_LEVELS[name]}; {way}")
     shapes, num_params, _ = checked(directory)
-    return Base(directory, shapes, card, words, num_params)
+    return Base(directory, shapes, card, num_params)

@@ -10,17 +10,17 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import tee
 from pathlib import Path
 
 import numpy as np
 
 from streamer.audio.file import AudioError, chunks_of, open_audio
-from streamer.audio.source import recordings_in
-from streamer.commands.process import Failed, each_done, fail
+from streamer.commands.process import Failed, each_done, fail, recordings_of
 from streamer.core.audio.pcm import Samples
 from streamer.core.audio.turn import Closed, Heard
 from streamer.core.declare import ConfigError
@@ -54,9 +54,9 @@ class Turn:
     levels: dict[str, int | None]
 
 
-def files_in(paths: Sequence[str]) -> list[str]:
+def files_in(paths: tuple[str, ...]) -> list[str]:
     """The recordings at `paths`. Raises Failed if there is none."""
-    files = dict.fromkeys(file for path in paths for file in recordings_in(path))
+    files = dict.fromkeys(recordings_of(paths))
     if not (found := [file for file in files if not os.path.isdir(file)]):
         raise Failed(f"{paths[0]}: no recording there; give a folder that holds some")
     return found
@@ -92,37 +92,33 @@ def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | 
     done = each_done(num_cores(), partial(listen, folder=folder), files)
     with Bar("listening", len(files)) as bar, closing(done) as results:
         for file, found in results:
-            heard[file] = found[1] if found else "its process ended (too little memory?)"
+            heard[file] = "its process ended (too little memory?)" if found is None else found
             bar.show(len(heard), f"{len(heard)} of {len(files)}")
     return heard
 
 
-def listen(file: str, folder: Path, turn_s: float = TURN_S) -> tuple[str, list[Turn | None] | str]:
-    """(the recording, its turns, None for those with too little speech; or why it cannot be read).
-    The turns' sound goes into `folder`. Raises OSError if that is full."""
+def listen(file: str, folder: Path, turn_s: float = TURN_S) -> list[Turn | None] | str:
+    """The recording's turns, None for those with too little speech; or why it cannot be read. The
+    turns' sound goes into `folder`. Raises OSError if that is full."""
     found: list[Turn | None] = []
     windows: list[MelWindow] = []
-    held: list[Samples] = []
-
-    def kept(chunks: Iterable[Samples]) -> Iterator[Samples]:
-        for chunk in chunks:
-            held.append(chunk)
-            yield chunk
-
+    left = np.zeros(0, np.float32)
     try:
         with open_audio(file) as audio:
-            for item in items_of(kept(chunks_of(audio)), turn_s, measures=True):
+            chunks, same = tee(chunks_of(audio))
+            for item in items_of(chunks, turn_s, measures=True):
                 if isinstance(item, Heard):
                     windows.extend(item.windows)
                 elif isinstance(item, Closed):
-                    samples = np.concatenate(held)
-                    held[:] = [samples[item.num_samples :]]
+                    while len(left) < item.num_samples:
+                        left = np.concatenate([left, next(same)])
+                    samples, left = np.split(left, [item.num_samples])
                     windows.extend(item.rest)
-                    found.append(_turn(file, item, samples[: item.num_samples], windows, folder))
+                    found.append(_turn(file, item, samples, windows, folder))
                     windows.clear()
     except AudioError as error:
-        return file, error.reason
-    return file, found
+        return error.reason
+    return found
 
 
 def _digest(name: str) -> str:

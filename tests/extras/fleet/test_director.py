@@ -24,7 +24,7 @@ from streamer.core.declare import read_toml
 from streamer.extras.fleet import director as of_director
 from streamer.extras.fleet.command import of, plan_of
 from streamer.extras.fleet.director import Director, Known, ReplicaStatus, choose
-from streamer.extras.fleet.manager import Scaler
+from streamer.extras.fleet.manager import PlacingOptions, Scaler
 from streamer.net.service.service import HANDSHAKE_S
 
 KEY = "alice,bob"
@@ -251,7 +251,7 @@ def replicas(*taken, lag_s=0.0):
 
 
 def test_speech_that_waits_calls_for_one_more_and_a_start_is_awaited():
-    policy = Scaler(1, 8)
+    policy = Scaler(PlacingOptions(most=8))
     late = replicas(1, 1, lag_s=2.0)
     assert policy.decide(late, 0, 100.0) == (1, "2 places taken, 2.0 s of speech unheard")
     assert policy.decide(late, 1, 105.0)[0] == 0, "the pause is not over"
@@ -260,7 +260,7 @@ def test_speech_that_waits_calls_for_one_more_and_a_start_is_awaited():
 
 
 def test_an_hour_up_and_down_again():
-    scaler, numbers, ready_at, counts = Scaler(1, 8), itertools.count(), {}, []
+    scaler, numbers, ready_at, counts = Scaler(PlacingOptions(most=8)), itertools.count(), {}, []
     for now in range(3_600):
         load = 80 * math.sin(math.pi * now / 3_600) ** 2
         there = [number for number, at in ready_at.items() if at <= now]
@@ -280,7 +280,7 @@ def test_an_hour_up_and_down_again():
 def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
     config = read_toml(ROOT / "pipelines" / "fleet.toml", of)
     assert list(config.kinds) == ["verifier", "server"]
-    plan = plan_of(config, "alice,bob", "ws://here:8764", "server", 2)
+    plan = plan_of(config, "alice,bob", "ws://here:8764", "server-2")
     found = vars(build_parser(["serve"]).parse_args(plan.words))
     wanted = {"max_sessions": "16", "mode": "exact", "cloud": "ws://here:8764", "name": "server-2"}
     wanted |= {"host": "127.0.0.1", "port": "9101"}

@@ -17,7 +17,7 @@ from wire import http
 from streamer.extras.fleet import manager as of_manager
 from streamer.extras.fleet.command import of
 from streamer.extras.fleet.director import ReplicaStatus
-from streamer.extras.fleet.manager import Manager, Plan, ReplicaHost, ReplicaLost, drain_all
+from streamer.extras.fleet.manager import Manager, Plan, ReplicaHost, drain_all
 
 
 class Placement:
@@ -34,7 +34,7 @@ class Placement:
     async def start(self, plan):
         self.log.append(("start", plan.name))
         if plan.name in self.fails:
-            raise ReplicaLost(f"{plan.name}: no")
+            raise ChildProcessError(f"{plan.name}: no")
         return f"ws://{plan.name}"
 
     async def stop(self, name, within_s):
@@ -55,10 +55,7 @@ async def managing(placement, least=2, most=4):
     clock = SimpleNamespace(now=0.0)
     kinds = of({"server": {"least": least, "most": most}}).kinds
 
-    def plan(kind, number):
-        return Plan(f"{kind}-{number}", [], {}, "")
-
-    manager = Manager(placement, kinds, plan, lambda: clock.now)
+    manager = Manager(placement, kinds, lambda name: Plan(name, [], {}, ""), lambda: clock.now)
     async with anyio.create_task_group() as group:
         group.start_soon(manager.run)
         yield manager, clock
@@ -120,7 +117,8 @@ async def test_one_that_cannot_start_is_tried_again_after_a_pause(caplog):
 async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():
     placement = Placement()
     kinds = of({"server": {}, "verifier": {"port": 9_200}}).kinds
-    await drain_all(placement, ["verifier-1", "server-1", "server-2", "other-1"], kinds)
+    names = ["verifier-1", "server-1", "server-2"]
+    assert await drain_all(placement, [*names, "other-1"], kinds) == names
     assert [name for _, name in placement.log] == ["server-1", "server-2", "verifier-1"]
 
 

@@ -19,20 +19,20 @@ from streamer.commands.process import Failed
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.turn import Closed, Heard
 from streamer.core.rules.form import SentenceForm
-from streamer.extras.tune.command import TuneOptions, claim
+from streamer.extras.tune import learn as of_learn
+from streamer.extras.tune.command import TuneOptions, base_of, claim
 from streamer.extras.tune.data import Turn, files_in, listen, speakers, split, turns_of
-from streamer.extras.tune.learn import IGNORED, Training, collated, examples_of, losses, sentence_of
-from streamer.extras.tune.learn import adapted as adapted_model
-from streamer.extras.tune.result import merge
+from streamer.extras.tune.learn import IGNORED, Training, collated, examples_of, losses, merge
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.weights import checked, shapes_of
+from streamer.model.checkpoint.weights import checked
 from streamer.model.engines.engine import Row
 from streamer.model.listener import items_of
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load, resolve
 
 EDGE = resolve("embedded", "edge")
-CARD = read_card(EDGE)
+BASE = base_of(str(EDGE))
+CARD = BASE.card
 LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
 
 
@@ -41,12 +41,12 @@ def turn(file, **levels):
 
 
 def test_a_sentence_says_the_levels_and_what_is_unknown_is_not_learnt():
-    text, unknown = sentence_of(turn("a"), CARD.attributes)
+    text, unknown = of_learn.sentence_of(turn("a"), CARD.attributes)
     vocabulary = load("embedded", "edge").vocabulary
     assert SentenceForm(vocabulary, CARD.attributes, openings=CARD.openings).is_whole(text)
     assert parse(text, CARD.attributes) == LEVELS
     assert unknown == []
-    text, unknown = sentence_of(turn("a", rate=None, arousal=None), CARD.attributes)
+    text, unknown = of_learn.sentence_of(turn("a", rate=None, arousal=None), CARD.attributes)
     assert None not in parse(text, CARD.attributes).values()
     for (begin, end), name in zip(unknown, ("rate", "arousal"), strict=True):
         assert text[begin:end] in [level["phrases"][0] for level in CARD.attributes[name]]
@@ -76,7 +76,7 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     """Same windows, same ids: what is learnt is what is fed."""
     samples = speech.speech(13.0, seed=3)
     soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
-    turns = listen(str(tmp_path / "long.wav"), tmp_path, 6.0)[1]
+    turns = listen(str(tmp_path / "long.wav"), tmp_path, 6.0)
     assert len(turns) >= 2
     thinker = load("embedded", "edge")
     windows, mels = [], []
@@ -95,7 +95,7 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
         np.testing.assert_array_equal(sound["mel"], mel)
     listener = hear_turn(thinker, np.load(turns[0].sound)["samples"])
     prompt = tuple(listener.sequence.ids)
-    (example,) = examples_of(turns[:1], EDGE, CARD, CARD.attributes, thinker.shapes.audio_id)
+    (example,) = examples_of(turns[:1], BASE)
     assert example.ids[: len(prompt)] == prompt
     assert set(example.labels[: len(prompt)]) == {IGNORED}
     assert example.labels[-1] == example.ids[-1]
@@ -131,23 +131,18 @@ def turns(tmp_path_factory):
     found = []
     for i in range(6):
         soundfile.write(folder / f"{i}.wav", speech.speech(3.0 + i / 3, i), 16_000)
-        found += listen(str(folder / f"{i}.wav"), folder)[1]
+        found += listen(str(folder / f"{i}.wav"), folder)
     return found
 
 
 @pytest.fixture(scope="module")
 def examples(turns):
-    card = read_card(EDGE)
-    return examples_of(turns, EDGE, card, card.attributes, shapes_of(EDGE).audio_id)
+    return examples_of(turns, BASE)
 
 
 def options(**given):
     usual = {"files": ("x",), "cloud": "x", "out": "x", "batch": 2, "learning_rate": 1e-3}
     return TuneOptions(**usual | given)
-
-
-def adapted(rank=4):
-    return adapted_model(EDGE, "cpu", torch.float32, rank, seed=0)
 
 
 def weights(model):
@@ -175,7 +170,7 @@ def engine_losses(thinker, turn, example):
 
 
 def test_it_learns_on_what_the_engine_says(turns, examples):
-    model = adapted()
+    model = of_learn.adapted(BASE, options())
     thinker = load("embedded", "edge")
     with torch.no_grad():
         nums = [len(e.labels) - e.labels.count(IGNORED) for e in examples[:3]]
@@ -183,6 +178,11 @@ def test_it_learns_on_what_the_engine_says(turns, examples):
     for turn, example, found in zip(turns, examples, together, strict=False):
         expected = engine_losses(thinker, turn, example)
         torch.testing.assert_close(found[-len(expected) :], expected, atol=2e-3, rtol=1e-3)
+
+
+def figures(state):
+    found = [row.get("eval_loss") for row in state.log_history]
+    return state.global_step, state.best_global_step, state.best_metric, found
 
 
 class Killed(Exception):
@@ -204,34 +204,34 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(examples, tmp_
     """To the last bit: adapters, losses, the step that is kept."""
     sides = (examples[:4], examples[4:], options(seed=2**64))
     (tmp_path / "whole").mkdir()
-    model = adapted()
+    model = of_learn.adapted(BASE, options())
     whole, best = Training(model, *sides, tmp_path / "whole").run(), weights(model)
-    assert whole.step == 6
+    assert whole.global_step == 6
     for at in (2, 3):
-        training = Training(adapted(), *sides, tmp_path)
+        training = Training(of_learn.adapted(BASE, options()), *sides, tmp_path)
         training.add_callback(Kill(at))
         with pytest.raises(Killed):
             training.run()
     for _ in range(2):  # a finished run is not continued
-        model = adapted()
-        assert Training(model, *sides, tmp_path).run() == whole
+        model = of_learn.adapted(BASE, options())
+        assert figures(Training(model, *sides, tmp_path).run()) == figures(whole)
         assert all(torch.equal(weights(model)[name], weight) for name, weight in best.items())
 
 
 def test_it_learns_and_keeps_the_best(examples, tmp_path):
-    model = adapted(rank=8)
+    model = of_learn.adapted(BASE, options())
     given = options(epochs=12, learning_rate=5e-3, batch=3, at_once=2)
     state = Training(model, examples, examples, given, tmp_path).run()
-    assert state.best < 0.7 * state.before
+    assert state.best_metric < 0.7 * state.log_history[0]["eval_loss"]
     with torch.no_grad():
         held = float(losses(model, collated(examples)).mean())
-    assert held == pytest.approx(state.best, rel=1e-2)
+    assert held == pytest.approx(state.best_metric, rel=1e-2)
 
 
 def test_the_sum_is_the_model_in_the_layout_it_came_in(turns, examples, tmp_path):
     base, out = tiny.full_model(EDGE, tmp_path / "base"), tmp_path / "out"
     out.mkdir()
-    model = adapted()
+    model = of_learn.adapted(BASE, options())
     set_peft_model_state_dict(model, drawn(model))
     merge(base, model, out)
     assert {f.name for f in out.iterdir()} == {f.name for f in base.iterdir()}
