@@ -131,15 +131,13 @@ async def run(options: FleetOptions) -> int:
     if not options.down:
         check_free(door)  # before Ray is started
     tell("starting Ray ..." if where == LOCAL else f"joining Ray at {where} ...")
-    placement = RayPlacement(where)
+    placement = RayPlacement(where, partial(plan_of, config, key))
     try:
         if options.down:
             drained = await drain_all(placement, placement.running(), config.kinds)
             put(f"{', '.join(sorted(drained)) or 'no replica'} drained")
         else:
-            host = node_host() if door.host in ANYWHERE else door.host
-            url = f"ws{'s' if tls else ''}://{shown_host(host)}:{door.port}"
-            manager = Manager(placement, config.kinds, partial(plan_of, config, key, url))
+            manager = Manager(placement, config.kinds)
             director = Director(manager.replicas, key, manager.run)
             await run_opened(door, tls, nullcontext(director), TOLD)
             if placement.is_local:
@@ -149,25 +147,26 @@ async def run(options: FleetOptions) -> int:
     os._exit(0)  # a thread may still wait for Ray's lost head, and Python for that thread
 
 
-def plan_of(config: FleetConfig, key: str | None, director: str, name: str) -> Plan:
+def plan_of(config: FleetConfig, key: str | None, name: str) -> Plan:
     """The plan of a replica, such as server-2. Servers find verifiers through the director."""
     door, (kind, _, number) = config.director, name.rpartition("-")
     port = config.kinds[kind].port + int(number) - 1
-    table = config.tables[kind].items()
-    given = {key: value for key, value in table if key not in ("least", "most")}
+    scheme, is_anywhere = "wss" if door.cert else "ws", door.host in ANYWHERE
+    given = {k: v for k, v in config.tables[kind].items() if k not in ("least", "most")}
     keys = {"STREAMER_API_KEY": key or ""}
     if kind == "server" and "verifier" in config.kinds and "cloud" not in given:
-        given["cloud"] = director
+        at = shown_host(node_host() if is_anywhere else door.host)
+        given["cloud"] = f"{scheme}://{at}:{door.port}"
         keys["STREAMER_CLOUD_KEY"] = (key or "").partition(",")[0]
     if "cloud_key" in given:
         keys["STREAMER_CLOUD_KEY"] = given.pop("cloud_key")
     given |= {"host": door.host, "port": port, "name": name, "cert": door.cert, "key": door.key}
-    host = "{}" if door.host in ANYWHERE else shown_host(door.host)
+    host = "{}" if is_anywhere else shown_host(door.host)
     return Plan(
         name,
         ["serve" if kind == "server" else kind, *_flags(given)],
         {name: value for name, value in keys.items() if value},
-        f"ws{'s' if door.cert else ''}://{host}:{port}",
+        f"{scheme}://{host}:{port}",
         int(given.get("device") == "cuda"),
     )
 

@@ -137,10 +137,10 @@ class ReplicaHost:
 class RayPlacement:
     """`start` and `stop` replicas by name."""
 
-    def __init__(self, address: str) -> None:
-        """Start a local Ray, or join a cluster's. address: local, auto or HOST:PORT. Raises
-        ConfigError if there is none, or Ray is not installed."""
-        self.is_local = address == LOCAL
+    def __init__(self, address: str, plan: Callable[[str], Plan]) -> None:
+        """Start a local Ray, or join a cluster's. address: local, auto or HOST:PORT. plan: of a
+        replica. Raises ConfigError if there is no Ray, or it is not installed."""
+        self.is_local, self._plan = address == LOCAL, plan
         # Ray reads its settings when it is imported
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
@@ -175,11 +175,12 @@ class RayPlacement:
         listed = self._ray.util.list_named_actors(all_namespaces=True)
         return [a["name"] for a in listed if a["namespace"] == NAMESPACE]
 
-    async def start(self, plan: Plan) -> str:
+    async def start(self, name: str) -> str:
         """Its address once it serves; a running replica of this name is taken. Raises
         ChildProcessError, in one line, if it cannot be started."""
+        plan = self._plan(name)
         host = self._ray.remote(ReplicaHost).options(
-            name=plan.name,
+            name=name,
             get_if_exists=True,
             lifetime=None if self.is_local else "detached",
             num_cpus=0 if self.is_local else 1,
@@ -189,7 +190,7 @@ class RayPlacement:
         )
         errors = self._ray.exceptions
         try:
-            actor = self._actors[plan.name] = await _aside(host.remote, plan)
+            actor = self._actors[name] = await _aside(host.remote, plan)
             with anyio.move_on_after(START_S):
                 while True:
                     with suppress(errors.ActorUnavailableError):  # its network, for now
@@ -198,9 +199,9 @@ class RayPlacement:
                     await anyio.sleep(ASK_AGAIN_S)
         except (errors.RayError, ValueError) as error:
             why = str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
-            raise ChildProcessError(f"{plan.name}: {why}") from None
+            raise ChildProcessError(f"{name}: {why}") from None
         way = "has Ray a processor for it, and a GPU if its device is cuda?"
-        raise ChildProcessError(f"{plan.name}: not ready within {START_S:g} s; {way}")
+        raise ChildProcessError(f"{name}: not ready within {START_S:g} s; {way}")
 
     async def stop(self, name: str, within_s: float) -> None:
         """Drain it, then remove it."""
@@ -268,11 +269,9 @@ class Manager:
         self,
         placement: RayPlacement,
         kinds: Mapping[str, PlacingOptions],
-        plan: Callable[[str], Plan],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._placement = placement
-        self._plan = plan
         self._clock = clock
         self._scalers = {kind: Scaler(placing) for kind, placing in kinds.items()}
         self.replicas: dict[str, Known] = {}  # by name; without an address until it serves
@@ -311,14 +310,14 @@ class Manager:
     async def _keep(self, name: str) -> None:
         """Start it, and again when it is gone, and drain it. One that cannot be started is dropped
         after a pause, and the scaler asks for another one."""
-        plan, known, drain_s = self._plan(name), self.replicas[name], DRAIN_S
+        known, drain_s = self.replicas[name], DRAIN_S
         try:
             while not known.is_leaving:
                 if known.is_gone:
                     notices.warning("%s is gone; it is started again", name)
                     await self._placement.stop(name, 0.0)
                 if known.is_gone or not known.address:  # the status of a lost process is forgotten
-                    known = self.replicas[name] = Known(await self._placement.start(plan))
+                    known = self.replicas[name] = Known(await self._placement.start(name))
                     notices.warning("%s is at %s", name, known.address)
                 await anyio.sleep(TICK_S)
             await anyio.sleep(TICK_S)  # clients that were sent here may still arrive

@@ -102,9 +102,8 @@ def inside(fence: Sequence[Path], path: str) -> Path:
     # an impossible path, a loop of links or an unknown home is no recording either
     with suppress(OSError, RuntimeError, ValueError):
         given = Path(path).expanduser()
-        tried = [given] if given.is_absolute() else [folder / given for folder in fence]
-        for file in tried:
-            found = file.resolve()
+        for folder in fence:
+            found = (folder / given).resolve()  # an absolute path stays as it is
             if found.is_file() and any(found.is_relative_to(folder) for folder in fence):
                 return found
     folders = ", ".join(map(str, fence))

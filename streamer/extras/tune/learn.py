@@ -196,8 +196,8 @@ class Training(Trainer):
     def run(self) -> TrainerState:
         """The end of the training; the model has the best adapter. Raises Failed, and OSError."""
         found = Path(self.args.output_dir).glob("checkpoint-*/trainer_state.json")  # written last
-        whole = sorted(found, key=lambda file: int(file.parent.name.partition("-")[2]))
-        begun = whole[-1].parent if whole else None
+        last = max(found, key=lambda file: int(file.parent.name.partition("-")[2]), default=None)
+        begun = last and last.parent
         self.args.eval_on_start = begun is None
         if begun:
             tell(f"goes on from {begun.name}")
@@ -248,7 +248,6 @@ def _arguments(options: TuneOptions, num: int, folder: Path) -> TrainingArgument
         dataloader_pin_memory=options.device != "cpu",
         remove_unused_columns=False,
         disable_tqdm=True,
-        report_to="none",
     )
 
 
@@ -334,7 +333,7 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[tuple[str, 
     """One row of TABLE per attribute that is known of any turn, and "all", the mean of the shares:
     of these turns, those whose level the model says before and after tuning, and those that have
     the most frequent level."""
-    nums, shares = {}, {}
+    found = {}
     for name in ATTRIBUTES:
         said = [
             (turn.levels[name], old[name], new[name])
@@ -344,10 +343,10 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[tuple[str, 
         if said:
             levels, old, new = map(np.array, zip(*said, strict=True))
             usual = np.bincount(levels).argmax()
-            nums[name] = len(said)
-            shares[name] = [np.mean(each == levels) for each in (old, new, usual)]
-    nums["all"], shares["all"] = len(turns), np.mean([*shares.values()], axis=0)
-    return [(name, str(nums[name]), *(f"{share:.3f}" for share in shares[name])) for name in nums]
+            found[name] = len(said), [np.mean(each == levels) for each in (old, new, usual)]
+    means = np.mean([shares for _, shares in found.values()], axis=0)
+    found["all"] = len(turns), means.tolist()
+    return [(n, str(num), *(f"{s:.3f}" for s in shares)) for n, (num, shares) in found.items()]
 
 
 def streamer_json(base: Base, name: str) -> str:

@@ -31,11 +31,11 @@ class Placement:
     def running(self):
         return self._running
 
-    async def start(self, plan):
-        self.log.append(("start", plan.name))
-        if plan.name in self.fails:
-            raise ChildProcessError(f"{plan.name}: no")
-        return f"ws://{plan.name}"
+    async def start(self, name):
+        self.log.append(("start", name))
+        if name in self.fails:
+            raise ChildProcessError(f"{name}: no")
+        return f"ws://{name}"
 
     async def stop(self, name, within_s):
         self.log.append(("stop", name))
@@ -55,7 +55,7 @@ async def managing(placement, least=2, most=4):
     clock = SimpleNamespace(now=0.0)
     kinds = of({"server": {"least": least, "most": most}}).kinds
 
-    manager = Manager(placement, kinds, lambda name: Plan(name, [], {}, ""), lambda: clock.now)
+    manager = Manager(placement, kinds, lambda: clock.now)
     async with anyio.create_task_group() as group:
         group.start_soon(manager.run)
         yield manager, clock
