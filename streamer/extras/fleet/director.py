@@ -90,14 +90,10 @@ class Known:
         status = self.status if self.answers and not self.is_leaving else None
         return None if status is None or status.is_draining else status
 
-    @property
-    def kind(self) -> str:
-        return self.status.kind if self.status else ""
-
-    @property
-    def num_free(self) -> int:
-        """Free places by the last status; 0 if it gets no new clients."""
-        return max(0, self.staying.limit - self.staying.taken) if self.staying else 0
+    def num_free(self, kind: str) -> int:
+        """Free places for clients of `kind` by the last status; 0 if it gets no new ones."""
+        status = self.staying
+        return max(0, status.limit - status.taken) if status and status.kind == kind else 0
 
 
 def choose(replicas: Iterable[Known], kind: str, edge: str = "") -> Known | None:
@@ -106,12 +102,12 @@ def choose(replicas: Iterable[Known], kind: str, edge: str = "") -> Known | None
     A client of a server goes where most places are free. An edge returns to the verifier that it
     had: the highest hash of both names wins (rendezvous hashing), so all directors agree.
     """
-    there = [r for r in replicas if r.kind == kind and r.num_free]
+    there = [replica for replica in replicas if replica.num_free(kind)]
 
     def weight(replica: Known) -> Any:
         if edge and replica.status:
             return hashlib.blake2b(f"{edge} {replica.status.name}".encode()).digest()
-        return replica.num_free - replica.sent, replica.address
+        return replica.num_free(kind) - replica.sent, replica.address
 
     return max(there, key=weight, default=None)
 
@@ -158,7 +154,8 @@ class Director(Service):
         self._beside = beside
 
         def free(kind: str) -> list[int]:
-            return [each.num_free for each in self.answering if each.kind == kind]
+            mine = (k for k in self.answering if k.status and k.status.kind == kind)
+            return [known.num_free(kind) for known in mine]
 
         num = {kind: lambda kind=kind: len(free(kind)) for kind in PATHS.values()}
         places = {kind: lambda kind=kind: sum(free(kind)) for kind in PATHS.values()}
@@ -166,13 +163,9 @@ class Director(Service):
         self.metrics.watch_each("fleet_places_free", "Places of these", "kind", places)
 
     @property
-    def known(self) -> list[Known]:
-        return [known for known in self._replicas.values() if known.address]
-
-    @property
     def answering(self) -> list[Known]:
         """Replicas that answered the last poll."""
-        return [known for known in self.known if known.answers]
+        return [known for known in self._replicas.values() if known.answers]
 
     def start(self, group: TaskGroup) -> None:
         group.start_soon(self._beside)
@@ -183,8 +176,8 @@ class Director(Service):
         limiter = anyio.CapacityLimiter(NUM_ASKED)
         async with anyio.create_task_group() as group:
             while True:
-                for known in self.known:
-                    if not known.is_asked:
+                for known in self._replicas.values():
+                    if known.address and not known.is_asked:
                         known.is_asked = True
                         group.start_soon(_ask, known, limiter)
                 await anyio.sleep(POLL_S)
@@ -213,7 +206,8 @@ class Director(Service):
     def _replica_for(self, kind: str, query: Mapping[str, Sequence[str]]) -> Known:
         if "resume" in query:  # where the session is, even if that is full or leaving
             name = query["resume"][0].removeprefix("sess_").rpartition("_")[0]
-            found = next((k for k in self.known if k.status and k.status.name == name), None)
+            known = self._replicas.values()
+            found = next((k for k in known if k.status and k.status.name == name), None)
             if found is None or found.is_gone:
                 raise HttpRefusal(404, "the replica of this session is gone; connect anew")
             if not found.answers:
@@ -226,12 +220,13 @@ class Director(Service):
         return chosen
 
     def _plain(self, path: str) -> Response | None:
-        known, answering = self.known, self.answering
+        known, answering = self._replicas.values(), self.answering
         if path == "/readyz" and not answering:
             return answer(503, "no replica answers\n")
         if path == LIST:  # for people
             names = ("address", "is_leaving", "answers", "status")
-            return answer_json([{name: getattr(k, name) for name in names} for k in known])
+            there = [each for each in known if each.address]
+            return answer_json([{name: getattr(k, name) for name in names} for k in there])
         if path == TARGETS:  # for Prometheus, with replicas that are gone for now
             return answer_json([_target(k.address, k.status) for k in known if k.status])
         if path == "/" and (page := choose(answering, SERVER)) is not None:

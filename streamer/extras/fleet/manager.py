@@ -299,7 +299,7 @@ class Manager:
             notices.warning("%d more %s: %s", change, kind + "s" * (change > 1), why)
         if change < 0:
             # the emptiest; of equals the last name, often the newest replica
-            goes = max(found, key=lambda name: (mine[name].num_free, name))
+            goes = max(found, key=lambda name: (mine[name].num_free(kind), name))
             notices.warning("%s goes: %s", goes, why)
             mine[goes].is_leaving = True
 
@@ -310,7 +310,7 @@ class Manager:
     async def _keep(self, name: str) -> None:
         """Start it, and again when it is gone, and drain it. One that cannot be started is dropped
         after a pause, and the scaler asks for another one."""
-        known, drain_s = self.replicas[name], DRAIN_S
+        known = self.replicas[name]
         try:
             while not known.is_leaving:
                 if known.is_gone:
@@ -321,11 +321,11 @@ class Manager:
                     notices.warning("%s is at %s", name, known.address)
                 await anyio.sleep(TICK_S)
             await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
+            await self._placement.stop(name, DRAIN_S)
         except ChildProcessError as error:
             notices.warning("%s; next try in %g s", error, RETRY_S)
-            drain_s, self.replicas[name] = 0.0, Known("")
-        await self._placement.stop(name, drain_s)
-        if not drain_s:
+            self.replicas[name] = Known("")
+            await self._placement.stop(name, 0.0)
             await anyio.sleep(RETRY_S)
         del self.replicas[name]
 

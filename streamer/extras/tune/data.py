@@ -63,7 +63,8 @@ def files_in(paths: tuple[str, ...]) -> list[str]:
 
 
 def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
-    """Every turn that can be learnt from, by file; those of an earlier run in `work`, if any.
+    """Every turn that can be learnt from, by file; those of an earlier run in `work`, if any. A
+    process for each core listens.
 
     Raises Failed if there are too few, OSError if `work` cannot be written.
     """
@@ -71,11 +72,20 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
     if kept.exists():
         return [Turn(**turn) for turn in json.loads(kept.read_text("ascii"))]
     (work / "turns").mkdir(exist_ok=True)
-    heard = _heard(files, work / "turns")
-    if broken := [f"{file}: {heard[file]}" for file in files if isinstance(heard[file], str)]:
+    heard: dict[str, list[Turn | None]] = {file: [] for file in files}
+    broken: list[str] = []
+    done = each_done(num_cores(), partial(listen, folder=work / "turns"), files)
+    with Bar("listening", len(files)) as bar, closing(done) as results:
+        for num, (file, found) in enumerate(results, 1):
+            if isinstance(found, list):
+                heard[file] = found
+            else:
+                broken.append(f"{file}: {found or 'its process ended (too little memory?)'}")
+            bar.show(num, f"{num} of {len(files)}")
+    if broken:
         told = f"{len(broken)} of {len(files)} recordings cannot be read and are left out"
-        fail(f"{told}; the first is {broken[0]}")
-    turns = [turn for file in files for turn in heard[file] if not isinstance(turn, str)]
+        fail(f"{told}; the first is {min(broken)}")
+    turns = [turn for of_file in heard.values() for turn in of_file]
     if silent := turns.count(None):
         fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
     spoken = [turn for turn in turns if turn]
@@ -84,17 +94,6 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
         raise Failed(f"{told}: {LEAST} are needed, some hundred are useful; give more")
     replace_text(kept, json.dumps([asdict(turn) for turn in spoken]))
     return spoken
-
-
-def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | str]:
-    """file -> as `listen` gives it, by a process for each core. Raises Failed, OSError."""
-    heard: dict[str, list[Turn | None] | str] = {}
-    done = each_done(num_cores(), partial(listen, folder=folder), files)
-    with Bar("listening", len(files)) as bar, closing(done) as results:
-        for file, found in results:
-            heard[file] = "its process ended (too little memory?)" if found is None else found
-            bar.show(len(heard), f"{len(heard)} of {len(files)}")
-    return heard
 
 
 def listen(file: str, folder: Path, turn_s: float = TURN_S) -> list[Turn | None] | str:
@@ -113,8 +112,7 @@ def listen(file: str, folder: Path, turn_s: float = TURN_S) -> list[Turn | None]
                     while len(left) < item.num_samples:
                         left = np.concatenate([left, next(same)])
                     samples, left = np.split(left, [item.num_samples])
-                    windows.extend(item.rest)
-                    found.append(_turn(file, item, samples, windows, folder))
+                    found.append(_turn(file, item, samples, [*windows, *item.rest], folder))
                     windows.clear()
     except AudioError as error:
         return error.reason

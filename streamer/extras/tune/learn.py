@@ -130,8 +130,7 @@ def adapted(base: Base, options: TuneOptions) -> Any:
     config = stock_config(base.directory)
     config.vision_config.depth = 0
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
-    more = {"attn_implementation": "sdpa", "dtype": dtype, "trust_remote_code": False}
-    stock = Stock.from_pretrained(base.directory, config=config, **more).to(options.device)
+    stock = Stock.from_pretrained(base.directory, config=config, dtype=dtype).to(options.device)
     stock.model.visual = None
     stock.requires_grad_(False)
     if base.num_params > SMALL:
@@ -257,9 +256,6 @@ class _Progress(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         self._bar.show(state.global_step, f"step {state.global_step} of {state.max_steps}")
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self._bar.hide()
 
 
 def learn_and_finish(

@@ -282,13 +282,8 @@ def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
     assert list(config.kinds) == ["verifier", "server"]
     plan = plan_of(config, "alice,bob", "server-2")
     found = vars(build_parser(["serve"]).parse_args(plan.words))
-    wanted = {
-        "max_sessions": "16",
-        "mode": "exact",
-        "cloud": "ws://127.0.0.1:8764",
-        "name": "server-2",
-    }
-    wanted |= {"host": "127.0.0.1", "port": "9101"}
+    wanted = {"max_sessions": "16", "mode": "exact", "cloud": "ws://127.0.0.1:8764"}
+    wanted |= {"host": "127.0.0.1", "port": "9101", "name": "server-2"}
     assert {name: found[name] for name in wanted} == wanted
     assert plan.address == "ws://127.0.0.1:9101"
     assert plan.keys == {"STREAMER_API_KEY": "alice,bob", "STREAMER_CLOUD_KEY": "alice"}
