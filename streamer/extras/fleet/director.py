@@ -51,9 +51,8 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # not th
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One process at one moment, as its /statusz says. pid: its id on its own
-    machine. taken: of `limit` places. lag_s: seconds of audio taken and not yet heard, of the
-    slowest session."""
+    """One process at one moment, as its /statusz says. pid: on its own machine. taken: of `limit`
+    places. lag_s: seconds of audio taken and not yet heard, of the slowest session."""
 
     name: str
     kind: str

@@ -346,11 +346,9 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[tuple[str, 
 
 
 def streamer_json(base: Base, name: str) -> str:
-    """The base model's card under a new name, with the phrases that were learnt.
-
-    Thresholds are left out: they were found for other weights. Further
-    languages are left out: sentences in the first one were learnt.
-    """
+    """The base model's card under a new name, with the phrases that were learnt. Thresholds are
+    left out: they were found for other weights. Further languages are left out: sentences in the
+    first one were learnt."""
     openings = base.card.openings or (OPENING,)
     card = replace(base.card, name=name, openings=openings, gate={}, languages={})
     return json.dumps({"version": 1} | to_builtins(card), ensure_ascii=False, indent=1) + "\n"
