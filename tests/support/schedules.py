@@ -34,20 +34,11 @@ class Fault:
     for_s: float = 0.0
 
 
-FAULTS = {
-    "client link cut": 4,
-    "edge link cut": 4,
-    "client link hangs": 2,
-    "edge link hangs": 2,
-    "client link cut after bytes": 2,
-    "edge link cut after bytes": 2,
-    "verifier killed": 3,
-    "server killed": 2,
-    "server stopped": 1,  # all that it is connected to hangs, then its clock has jumped
-    "clock jumps": 2,
-    "client link slow": 1,
-    "edge link slow": 1,
-}
+FAULTS = {"client link cut": 4, "edge link cut": 4, "client link hangs": 2, "edge link hangs": 2}
+FAULTS |= {"client link cut after bytes": 2, "edge link cut after bytes": 2}
+FAULTS |= {"verifier killed": 3, "server killed": 2}
+# stopped: all that it is connected to hangs, then its clock has jumped
+FAULTS |= {"server stopped": 1, "clock jumps": 2, "client link slow": 1, "edge link slow": 1}
 
 
 @dataclass(frozen=True)

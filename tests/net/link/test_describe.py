@@ -202,14 +202,10 @@ def over_the_wire(message):
     return decode(wire.encode(message))
 
 
-@given(
-    number=st.integers(1, 255),
-    base=st.integers(0, 127),
-    prefix=st.binary(min_size=8, max_size=8),
-    unverified=IDS,
-    draft=IDS,
-    runs_on=st.booleans(),
-)
+PREFIXES = st.binary(min_size=8, max_size=8)
+
+
+@given(st.integers(1, 255), st.integers(0, 127), PREFIXES, IDS, IDS, st.booleans())
 def test_a_request_has_24_bytes_and_5_per_id(number, base, prefix, unverified, draft, runs_on):
     request = VerifyRequest(number, base, prefix, unverified, draft, runs_on)
     assert len(wire.encode(request)) <= 24 + 5 * (len(unverified) + len(draft))
