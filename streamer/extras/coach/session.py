@@ -129,7 +129,8 @@ class Learner:
         spoken = without_gaps(frames.speech, PAUSE_FRAMES)[begin:end]
         self.speech_s += float(spoken.sum()) / FRAMES_PER_S
         new = frames.at(slice(begin, end))
-        self._frames = without_long_pauses(_joined(self._frames, new) if self._frames else new)
+        new = _joined(self._frames, new) if self._frames else new
+        self._frames = without_long_pauses(new).last(600)  # bounded, where noise passes for speech
         return int(self.speech_s) > int(before_s)
 
     def found(self) -> Baseline | None:
