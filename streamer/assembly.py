@@ -1,7 +1,7 @@
-"""Joins model, stages and net for others: Parts of loaded models, and both ends of the link.
+"""Joins model, stages and net: Parts of loaded models, and both ends of the link.
 
-The models of a describer are loaded when first needed. Its link goes to a verifier elsewhere, for
-Models whose cloud is a ws:// address. The verifier: a turn's samples and requests in, verdicts out.
+The models of a describer are loaded when first needed. Where its cloud is a ws:// address, its link
+goes to a verifier elsewhere. ModelJudge, there: a turn's samples and requests in, verdicts out.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCut
 
 async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     """A link to the verifier, kept by tasks of `group`. Raises ModelError where it refuses us."""
-    # late: they need websockets
+    # only here, since they need websockets
     from streamer.net.link.client import RemoteCloud, VerifierAddress
     from streamer.net.link.target import DecodingTerms
     from streamer.net.service.admission import KEY_CHARACTERS

@@ -58,11 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     command = parser.commands.get(typed[0])
-    if command is None or "--" in typed:  # which the other way of parsing does not take
+    if command is None or "--" in typed:  # of which intermixed parsing makes an error
         found, unknown = parser.parse_known_args(typed)
     else:  # options may stand among the files
         found, unknown = command.parse_known_intermixed_args(typed[1:])
-    if unknown:  # with the files after it
+    if unknown:  # also the files after an unknown option
         shown = [each for each in unknown if each.startswith("-")] or unknown
         why = f"unrecognized arguments: {' '.join(shown)}"
         parser.exit(2, f"streamer: {why}; see streamer {found.command} --help\n")

@@ -293,7 +293,7 @@ async def _opened(source: Source, track: int | None) -> Audio:
     def open_it() -> None:
         try:
             found.set_result(open_audio(source, track))
-        except BaseException as error:  # the caller's
+        except BaseException as error:  # the caller raises it
             found.set_exception(error)
         with suppress(RuntimeError):  # the event loop is gone
             post(is_done.set)

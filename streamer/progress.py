@@ -51,7 +51,7 @@ def fitted(line: str) -> str:
     """The part of a line that takes one row of the terminal of stderr, so that it can be erased."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):  # it is none
+    except (OSError, ValueError):  # stderr is no terminal
         columns = 80
     num_wide = sum(east_asian_width(c) in "WF" for c in line)  # such as a Chinese character
     return line[: max(0, columns - 1 - num_wide)]

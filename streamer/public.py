@@ -1,4 +1,4 @@
-"""The public names of `streamer`. Each is imported as itself: so type checkers see a public one."""
+"""The public names of `streamer`. Each is imported under its own name, so type checkers see it."""
 
 from streamer.audio.source import AudioError as AudioError
 from streamer.config import Config as Config

@@ -183,7 +183,7 @@ def each_done(
     processes that still work are terminated. Raises the errors of `call`.
     """
     spawn, waiting, tried = multiprocessing.get_context("spawn"), deque(files), set[str]()
-    resource_tracker.ensure_running()  # where a process is the first, it lets Ctrl-C in
+    resource_tracker.ensure_running()  # begun by a process's start, it would unblock Ctrl-C
     workers: dict[Any, Any] = {}  # our end of a pipe -> the process at its other end
     in_hand: dict[Any, str] = {}
     try:
@@ -193,13 +193,13 @@ def each_done(
                 if worker is None:
                     worker, theirs = spawn.Pipe()
                     workers[worker] = spawn.Process(target=_work, args=(call, theirs))
-                    # Ctrl-C ends the first process, and that the others, which inherit this
+                    # Ctrl-C ends the first process alone, which ends the others
                     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
                     workers[worker].start()
                     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
                     theirs.close()
                 in_hand[worker] = waiting.popleft()
-                with suppress(OSError):  # it has ended, as is found out below
+                with suppress(OSError):  # it has ended: `recv` finds that
                     worker.send(in_hand[worker])
             done: list[Any] = connection.wait(in_hand)
             for worker in done:
@@ -219,7 +219,7 @@ def each_done(
         for worker, process in workers.items():
             if worker in in_hand:
                 process.terminate()
-            worker.close()  # one that waits ends
+            worker.close()  # ends one that waits
 
 
 def _work(call: Callable[[str], Any], pipe: Any) -> None:

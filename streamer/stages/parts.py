@@ -40,7 +40,7 @@ from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import SessionOptions
 
-# Two would wait for each other's interpreter lock: 64 streams take a third more CPU time (2026-11).
+# With two, which wait for one interpreter lock, 64 streams take a third more CPU time (2026-11).
 NUM_PIECES = 1
 CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
@@ -66,9 +66,9 @@ class Parts:
     is_measured: measures decide on words, too. max_turn_s: a turn that reaches it goes on as
     another turn. slots: a turn holds one from its first sample to its Description.
 
-    pieces, hearing: the worker threads that hear, of all streams of a describer. Pieces wait for
-    one of `pieces` in order. The end of a turn does not, since a client waits for the
-    first word there.
+    pieces, hearing: limits of the worker threads that hear all streams of a describer. Pieces wait
+    for `pieces` in order. The end of a turn skips that order, since a client waits for the first
+    word.
     """
 
     plan: Plan

@@ -172,8 +172,8 @@ class SentenceForm:
 
     def _likely_id(self, state: State, last: int) -> int | None:
         """The id that is allowed; else one that spells the first phrase of an attribute's best
-        level. None: no telling. The attribute is the next one in the card's order, which goes on
-        from its begin; only the card's last one ends a sentence wherever it began."""
+        level. None: unknown. The attribute is the next one in the card's order; after its end
+        comes its begin. Wherever a sentence began, the card's last attribute ends it."""
         if len(allowed := self.allowed(state)) == 1:
             return int(allowed[0])
         end = len(self._likely) - 1

@@ -17,7 +17,7 @@ import msgspec
 
 from streamer.core.declare import REQUIRED, ConfigError, check, check_known, option, read_toml
 
-FORM = 5  # version of what a baseline is learnt with: the network's weights, and the measures
+FORM = 5  # version of the network's weights and the measures, from which a baseline is learnt
 MAX_PROFILE_BYTES = 10_000
 
 

@@ -189,7 +189,7 @@ class RecentFilledPauses:
 
 
 class SessionCoach:
-    """Samples come in by `push`, which only takes them, and events out by `work`.
+    """`push` only takes samples; `work` hears them and returns the events.
 
     baseline: the one in force, or of the speech so far; None while there is too little.
     """
@@ -216,10 +216,10 @@ class SessionCoach:
         self._waiting = np.concatenate([self._waiting, samples])
 
     def work(self) -> list[CoachEvent]:
-        """Hear the samples that wait; the events that they bring."""
+        """Hear the samples that wait. Returns their events."""
         events: list[CoachEvent] = []
         while True:
-            # the first step comes with the samples that are ahead of every step
+            # the first step also waits for the samples that each step looks ahead
             needed = STEP_SAMPLES + (0 if self._sound.num_samples else AHEAD_SAMPLES)
             if len(self._waiting) < needed:
                 return events

@@ -1,5 +1,5 @@
-"""`streamer fleet`, a director with replicas on Ray, and `streamer director`, one without; their
-options, and fleet.toml: what runs, and where.
+"""`streamer fleet`: a director with replicas on Ray. `streamer director`: one without Ray. Their
+options, and those of fleet.toml.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class RayOptions:
     address: str = option(LOCAL, None, metavar="HOST:PORT")
 
 
-# table -> the options that its keys are, and keys that it may not have: the director's hold for all
-# replicas. Verifiers come first, since servers connect to them.
+# OWNERS: table -> the options that its keys set. WITHOUT: table -> keys that it may not have, since
+# the director's hold for all replicas. Verifiers come first, since servers connect to them.
 OF_THE_FLEET = {"host", "name", "api_key", "cert", "key"}
 OWNERS: dict[str, tuple[Any, ...]] = {
     "ray": (RayOptions,),
@@ -84,7 +84,7 @@ class FleetConfig:
 
 
 def of(tables: Mapping[str, Any]) -> FleetConfig:
-    """From what a TOML file holds. Raises ConfigError."""
+    """From the content of a TOML file. Raises ConfigError."""
     for name, table in tables.items():
         if name not in OWNERS or not isinstance(table, dict):
             raise ConfigError(f"{name} is no table of a fleet; known are [{'], ['.join(OWNERS)}]")

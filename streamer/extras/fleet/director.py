@@ -135,7 +135,7 @@ def _fetch(address: str) -> ReplicaStatus:
 
 
 class Director(Service):
-    """`run` it. replicas: by any name. beside: runs with it, and changes them."""
+    """`run` it. replicas: by any name. beside: a call that runs with it and changes them."""
 
     max_message_bytes = 1  # it opens no websocket
     kind = "director"

@@ -92,7 +92,7 @@ class Plan:
 
 
 class ReplicaHost:
-    """The actor."""
+    """An actor of Ray: one replica."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._is_serving, self._last = plan, False, "it died"
@@ -193,7 +193,7 @@ class RayPlacement:
             actor = self._actors[name] = await _aside(host.remote, plan)
             with anyio.move_on_after(START_S):
                 while True:
-                    with suppress(errors.ActorUnavailableError):  # its network, for now
+                    with suppress(errors.ActorUnavailableError):  # its network is down for now
                         if address := await actor.address.remote():
                             return str(address)
                     await anyio.sleep(ASK_AGAIN_S)

@@ -55,7 +55,7 @@ from streamer.model.kernels.library import PANEL
 from streamer.model.thinker import bits_of, num_cores, weight_bytes
 
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits
-ENDS = "ends"  # the part of what is around the layers: head and embedding, and the tower's ends
+ENDS = "ends"  # the part around the layers: head, embedding, and the tower's ends
 NORM = "model.norm.weight"
 PANELS_AT_ONCE = 8  # so that float32 copies stay small
 # Parts of the scale that are tried for 4 bits; the one of the least squared error is taken.
@@ -293,7 +293,7 @@ class Prepared:
             for old in home.glob(f"{self._name}-*"):
                 shutil.rmtree(old, ignore_errors=True)
             beside.replace(self.at)
-        except (OSError, RuntimeError) as error:  # the latter of torch: the disk is full
+        except (OSError, RuntimeError) as error:  # torch raises the latter on a full disk
             why = getattr(error, "strerror", None) or str(error)
             way = "make room, or set STREAMER_CACHE to another place"
             raise ModelError(self.at, f"cannot be written ({why}); {way}") from None

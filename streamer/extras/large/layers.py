@@ -57,7 +57,7 @@ def add_to(_context: Any, cells: Any, _index: Any, _value: Any) -> Any:
     return types.int64(cells, types.intp, types.int64), codegen
 
 
-@njit(nogil=True)  # not `compiled`: what numba reads back of a generator is incomplete
+@njit(nogil=True)  # not `compiled`: numba reads back an incomplete generator
 def shares(cells, phase, threads, count):
     """(first, last) of the parts of `count` things that this thread does, one after the other; it
     ends when all are done."""

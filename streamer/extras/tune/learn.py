@@ -326,9 +326,9 @@ def _say(directory: Path, turns: Sequence[Turn], options: TuneOptions, what: str
 
 
 def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[tuple[str, ...]]:
-    """One row of TABLE per attribute that is known of any turn, and "all", the mean of the shares:
-    of these turns, those whose level the model says before and after tuning, and those that have
-    the most frequent level."""
+    """A row of TABLE per attribute that is known of any turn: the shares of these turns whose level
+    the model says before and after tuning, and that have the most frequent level. The last row,
+    "all", holds the mean shares."""
     found = {}
     for name in ATTRIBUTES:
         said = [

@@ -174,9 +174,7 @@ def f0_of(rows: Floats, speech: Flags) -> Floats:
 
 EVERY_SAMPLES = SAMPLE_RATE_HZ // 5  # between two measurements of an open turn
 LAST_S = (2, 7, 20)
-READ_SAMPLES = (
-    SAMPLE_RATE_HZ // 2
-)  # heard at once, at least: pieces of 100 ms cost half as much again
+READ_SAMPLES = SAMPLE_RATE_HZ // 2  # heard at once, at least: 100 ms cost half as much again
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a backlog of a minute in one piece would take 100 MB
 # The count of syllables hears this much before the first speech, as in its training: noise before
 # that, loud or not, would move the means that each band is compared with.

@@ -177,7 +177,7 @@ class TurnCutter:
         return self._take(self._chunker.push(samples))
 
     def news(self) -> list[Any]:
-        """Measure what came. Returns Measures where they are shown live, and the coach's events."""
+        """Measure new samples: Measures where they are shown live, and the coach's events."""
         measurer, shows = self.measurer, self.shows_measures and not self.is_recording
         found = None if measurer is None else measurer.work(shows)
         told = [found] if found is not None and found.heard_s > 0 else []

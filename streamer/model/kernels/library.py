@@ -45,7 +45,7 @@ CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are comp
 SYMBOL = "streamer_kernel"  # the function of an object file
 ENTRY = "streamer_entry"  # the same before it is compiled
 COMPILE = f"import sys; from {__name__} import write_kernels; write_kernels(*sys.argv[1:])"
-OUTSIDE = {"sqrtf", "log2", "log2f", "memset", "memcpy"}  # of C's library, which kernels may call
+OUTSIDE = {"sqrtf", "log2", "log2f", "memset", "memcpy"}  # C functions that kernels may call
 _ANY = ctypes.c_char * 0  # gives an address four times as fast as NumPy
 _FEATURES = llvm.get_host_cpu_features()
 # Whether weights stay float16. Without an instruction that converts them (x86-64 before F16C) LLVM
@@ -153,7 +153,7 @@ def _compile(name: str, directory: Path) -> str:
 
 
 def write_kernels(directory: str, name: str) -> None:
-    """Write the files of `name`, and of all USUAL kernels if it is one, that are not there yet."""
+    """Write the missing files: that of `name`, and of all USUAL kernels if it is one."""
     _compile_entries_alone()
     with Path(directory, "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same
@@ -166,12 +166,12 @@ def write_kernels(directory: str, name: str) -> None:
 
 
 def _compile_entries_alone() -> None:
-    """Have numba optimise and compile only entries, in which the code of all others is linked. It
-    would do so for each function by itself first: a quarter of the CPU time in all."""
+    """Let numba optimise and compile only entries, which hold the code of all other functions. By
+    itself it would first do so for each function: a quarter of all the CPU time."""
     from numba import njit, types
     from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
 
-    njit(types.int64(types.int64))(lambda number: number)  # numba's own start needs all of it
+    njit(types.int64(types.int64))(lambda number: number)  # starts numba, before it is changed
     optimise = CPUCodeLibrary._optimize_final_module
     CPUCodeLibrary._optimize_final_module = lambda own: ENTRY in own.name and optimise(own)
     JITCodeLibrary._finalize_specific = lambda own: None
@@ -180,8 +180,8 @@ def _compile_entries_alone() -> None:
 
 
 def object_file(name: str) -> bytes:
-    """The machine code of a kernel, for this processor. Raises SystemExit for one that calls
-    anything that is not there without numba."""
+    """The machine code of a kernel, for this processor. Raises SystemExit for one that could not
+    run without numba."""
     from numba import from_dtype, njit, types
     from numba.np.arrayobj import get_cfarray_intrinsic
 

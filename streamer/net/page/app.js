@@ -14,7 +14,7 @@ const WANTED = { channelCount: 1, autoGainControl: false, echoCancellation: fals
 const REFUSED = { NotAllowedError: "not-allowed", NotFoundError: "no-microphone", NotReadableError: "taken" };
 
 const { page } = view;
-// An extra (streamer/extras/coach/page), or null where it is not there. Nothing else waits for it.
+// The coach's part (streamer/extras/coach/page), or null without this extra. Nothing else waits for it.
 const coaching = import("./coach.js").catch(() => null);
 let coach = null; // from the first use of the microphone on
 let waiting = []; // recordings
@@ -144,7 +144,7 @@ function drag(event) {
   if (event.type === "drop") add([...event.dataTransfer.files]);
 }
 
-// {rateHz, close()}; rejects with a Problem. Its frames are heard from then on.
+// The microphone, {rateHz, close()}; rejects with a Problem. Its frames are heard from then on.
 async function openMicrophone() {
   if (!window.isSecureContext || !navigator.mediaDevices) throw new Problem("insecure");
   let stream, context;
@@ -180,7 +180,7 @@ function levelOf(frame) {
   return Math.max(0, Math.min(1, 1 + decibels / 60));
 }
 
-// Its sound at HEARD_HZ, an Int16Array; rejects with a Problem.
+// A file's sound at HEARD_HZ, an Int16Array; rejects with a Problem.
 async function readRecording(file) {
   if (file.size > MAX_FILE_BYTES) throw new Problem("large");
   const context = new OfflineAudioContext(1, 1, HEARD_HZ); // it resamples

@@ -114,7 +114,7 @@ class Link {
     this.brokenAt ??= performance.now();
     const brokenMs = performance.now() - this.brokenAt;
     if (!wasOpen) {
-      // A browser hides the status by which a websocket was refused; the same request without the upgrade tells.
+      // A browser hides the status by which a websocket was refused; the same request without the upgrade shows it.
       const { key } = this.server;
       const headers = key ? { Authorization: `Bearer ${key}` } : {};
       const url = this.#socket.url.replace(/^ws/, "http");

@@ -1,5 +1,5 @@
-// One channel of several: the loudest of late, by its energy without 0 Hz. As streamer/core/audio/pcm.py does it. For files on
-// the page, and for the microphone on the audio thread.
+// The loudest of several channels of late, by its energy without 0 Hz, as in streamer/core/audio/pcm.py. It runs on the page
+// for files, and on the audio thread for the microphone.
 
 const KEPT = 0.8; // of the channels' energies after 50 ms
 const FRAME_S = 0.02; // of the microphone

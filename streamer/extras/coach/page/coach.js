@@ -22,7 +22,7 @@ export function wanted() {
   return baseline ? { baseline } : true;
 }
 
-// A conversation begins; whether the settings want a coach for it.
+// A conversation begins. Returns whether the settings ask for a coach.
 export function begin() {
   page.coach.hidden = !page.coaching.checked;
   if (page.coaching.checked) clear();
@@ -101,7 +101,7 @@ function add(list, one, most) {
   if (list.length > most) list.shift();
 }
 
-// A frame of the microphone's sound, PCM16, is kept for a report where the user wishes it. All are of one length.
+// Keep a frame of the microphone's sound, PCM16, for a report where the user wishes it. All have one length.
 export function take(frame, rateHz) {
   if (kept.isSounding) add(kept.frames, frame, (2 * MAX_KEPT_S * rateHz) / frame.byteLength);
   kept.rateHz = rateHz;
