@@ -144,6 +144,7 @@ rule_settings = st.sampled_from(few_rules) | st.builds(Rules, **numbers, clean=s
 
 
 @example(ids("慢", "音", "色", "中", "音"), few_rules[1])  # as much content as the next, no word
+@example(ids("慢慢"), few_rules[0])
 @example(ids("音", "a"), few_rules[1])
 @example(ids("hu", " "), few_rules[0])
 @example(ids("音", "色", "中"), Rules(min_new_tokens=5))
