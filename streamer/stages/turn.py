@@ -188,13 +188,10 @@ class Turn:
         """Prefill complete windows on both models at once; begin a live update where one is due.
         An update gives way to the edge's own steps."""
         steps = None if self.edge is None else self.edge.hear(heard)
-        if steps is None:  # most pieces complete no window
+        async with anyio.create_task_group() as both:
             if self.cloud is not None:
-                await self.cloud.hear(heard)
-        else:
-            async with anyio.create_task_group() as both:
-                if self.cloud is not None:
-                    both.start_soon(quietly, self.cloud.hear, heard)
+                both.start_soon(quietly, self.cloud.hear, heard)
+            if steps is not None:
                 if self._update is not None:  # the next one need not wait for its thread
                     self._update.cancel()
                     self._update = None

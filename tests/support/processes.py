@@ -109,7 +109,7 @@ def describe(*arguments):
     return status, [json.loads(row) for row in out.splitlines()], err
 
 
-PATIENCE_S = 120.0  # so long that no load of the machine decides a test
+PATIENCE_S = 120.0  # long enough for a test on a busy machine
 EXIT_S = 25.0  # for a server that ends: below the 30 s after which it cuts those who still speak
 
 

@@ -143,8 +143,8 @@ def store(qkv, step, spans, sizes, cache):
 
 @compiled
 def soften(scores, step, rows, first, seen, sums, wide):
-    """Replace the scores [rows, step] of one block by exp(score - the row's largest so far), and
-    those of hidden positions by zero.
+    """Replace the scores [rows, step] of one block by exp(score - maximum), and those of hidden
+    positions by zero. The maximum is that of the row's scores until now.
 
     Row m sees first + m + 1 positions of the block, or `seen` where that is not 0. sums [rows, wide
     + PANEL]: its results so far, then their total, then the largest score; they follow a new

@@ -179,7 +179,7 @@ def hear(hearing, data, pieces=(slice(None),)):
 
 
 def turns(items):
-    """What matters of each turn: bounds, the samples heard, all windows' bytes."""
+    """Bounds, heard samples and the bytes of all windows, of each turn."""
     found = []
     for item in items:
         match item:
@@ -218,7 +218,7 @@ def test_turns_by_voice_activity_do_not_depend_on_the_cut(seed, rate):
     ],
 )
 def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
-    """Also where the cutter is told ahead how many samples are left."""
+    """The cutter may know how many samples are left, or not."""
     source = 0.25 + np.arange(total, dtype=np.float32) / 2**21  # nowhere silent, no rumble
     source[::2] *= -1
     wanted = OffsetFilter().push(on_grid(source))
@@ -234,7 +234,7 @@ def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
     items += cutter.commit()
     heard = [item.samples for item in items if isinstance(item, Heard)]
     whole = np.concatenate([source[:0], *heard])
-    # silence stands before and behind each part
+    # each part has silence before and after it
     np.testing.assert_array_equal(whole[whole != 0], wanted[wanted != 0])
     closed = [item for item in items if isinstance(item, Closed)]
     assert [item.num_samples for item in closed] == lengths
