@@ -16,9 +16,9 @@ from streamer.audio.file import Audio, Source, chunks_of, open_audio
 from streamer.config import ConfigError
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Chunker, OffsetFilter, Samples, on_grid
 from streamer.core.audio.turn import NOTHING
-from streamer.core.measures import density
 from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.model.audio import density
 from streamer.model.audio.ear import SoundTrack, TurnMeasurer
 from streamer.model.audio.turns import measure
 from streamer.model.audio.vad import TurnVoice, VoiceActivity

@@ -25,8 +25,8 @@ from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.phones import phones
 from pipelines.embedded.syllables import count
 from pipelines.embedded.synthesis import Shard
-from streamer.core.measures.density import in_bands
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
+from streamer.model.audio.density import in_bands
 
 CLIPS_PER_FILE = 400
 SEED = 1

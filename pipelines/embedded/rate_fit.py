@@ -24,8 +24,8 @@ from torch import Tensor
 from pipelines.embedded.rate_net import Conditions, Net, begun, masked, padded
 from pipelines.embedded.recordings import hashed
 from pipelines.embedded.synthesis import shard_at
-from streamer.core.measures.density import WEIGHTS, learnt
 from streamer.core.measures.frames import FRAMES_PER_S
+from streamer.model.audio.density import WEIGHTS, learnt
 
 BATCH = 16
 NEAR = 16  # batches whose clips are sorted by length together

@@ -3,7 +3,7 @@
 One trunk of convolutions over steps of 30 ms has two heads. The density head says how many
 syllables each step holds; the phone head says which broad class of `phones.py` begins there, and
 learns by CTC. The expected number of nuclei that the phone head starts is a second count.
-`streamer/core/measures/density.py` runs the same network in NumPy.
+`streamer/model/audio/density.py` runs the same network in NumPy.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from pipelines.embedded.noise import recorded_noise
 from pipelines.embedded.phones import CLASSES, NUM_NUCLEI
-from streamer.core.measures import density
-from streamer.core.measures.density import FLOOR, NUM_BANDS, STEP_FRAMES, in_bands
 from streamer.core.measures.frames import BAND_HZ, BAND_PEAK
+from streamer.model.audio import density
+from streamer.model.audio.density import FLOOR, NUM_BANDS, STEP_FRAMES, in_bands
 
 CHANNELS = 160
 STRETCH = 0.28  # log of the tempo, at most

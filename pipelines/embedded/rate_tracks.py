@@ -2,7 +2,7 @@
 
     python -m pipelines.embedded.rate_tracks FOLDER...
 
-The syllable network of `streamer/core/measures/density.py` says where they lie in the clean mel of
+The syllable network of `streamer/model/audio/density.py` says where they lie in the clean mel of
 each phrase. Where the text is known, they are scaled to its number of syllables. Shards that have
 their track are left as they are.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from pipelines.embedded.synthesis import shard_at
-from streamer.core.measures.density import Density
+from streamer.model.audio.density import Density
 
 SCALES = 0.5, 2.0  # at most; beyond, the text or the phrase's share of it is wrong
 

@@ -26,7 +26,7 @@ from pipelines.embedded.recordings import clips, decoded, held_out
 from pipelines.embedded.sentences import no_speech
 from pipelines.embedded.speak import SAMPLE_RATE, voices
 from pipelines.embedded.syllables import count
-from streamer.core.measures.density import WEIGHTS
+from streamer.model.audio.density import WEIGHTS
 from streamer.model.checkpoint.weights import checked
 from streamer.model.engines.load import load_stock
 from streamer.model.thinker import load

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures import density
 from streamer.core.measures.frames import (
     FRAMES_PER_S,
     PAUSE_FRAMES,
@@ -38,6 +37,7 @@ from streamer.extras.coach.nudges import (
     steps_of,
 )
 from streamer.extras.coach.options import Baseline, BaselineError, Coach
+from streamer.model.audio import density
 from streamer.model.audio.ear import SoundTrack
 from streamer.model.audio.mel import HALF_SAMPLES
 from streamer.model.audio.vad import VoiceActivity

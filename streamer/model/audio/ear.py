@@ -9,11 +9,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures.density import STEP_FRAMES, Density
 from streamer.core.measures.frames import (
     BANDS_HZ,
     FRAMES_PER_S,
@@ -29,6 +26,7 @@ from streamer.core.measures.frames import (
 )
 from streamer.core.measures.speech_measures import FULL_SCALE, Measures, SpeechMeasures
 from streamer.core.timeline import Curves
+from streamer.model.audio.density import STEP_FRAMES, Density
 from streamer.model.audio.mel import MelFrames
 from streamer.model.audio.vad import FRAME_SAMPLES, Frame
 from streamer.model.kernels.library import NUM_CANDIDATES, kernel
@@ -45,8 +43,6 @@ PEAK_COLUMN = 2 * NUM_CANDIDATES * len(FLOORS_HZ)
 NUM_COLUMNS = PEAK_COLUMN + 1  # of a row: F0 and strength of each window, and how loud it is
 BLOCK_FRAMES = 20  # at once: arrays of over 128 KB would be mapped anew each time
 SILENT_PEAK = 1e-9
-OCTAVE_COST = np.float32(0.01)  # Praat's, per octave
-LEAST_STRENGTH = np.float32(0.225)  # of a peak; Praat's: half of what makes a frame voiced
 
 
 class Window(NamedTuple):
@@ -108,42 +104,18 @@ class PitchTrack:
     def _look(self, begin: int, window: Window, rows: Floats) -> None:
         """Fill the window's columns of the rows, from the held frame `begin` on."""
         period = int(SAMPLE_RATE_HZ / window.floor_hz)
-        half, near, first = len(window.bell) // 2, period // 2 + 1, begin * HOP_SAMPLES
-
-        def around(reach: int) -> Floats:
-            """The samples up to `reach` before and after the middle of each row's frame."""
-            found = sliding_window_view(self._held, 2 * reach)
-            return found[first + self._ahead - reach :: HOP_SAMPLES][: len(rows)]
-
-        means = around(period).mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
-        stretches = (around(half) - means) * window.bell
-        rows[:, PEAK_COLUMN] = np.abs(stretches[:, half - near : half + near]).max(1)
-        spectrum = np.fft.rfft(stretches, window.num_points)
+        middle = self._ahead + begin * HOP_SAMPLES
+        places = np.array([middle, HOP_SAMPLES, period, period // 2 + 1])
+        peaks = np.empty(len(rows), np.float32)
+        frames = np.empty((len(rows), window.num_points), np.float32)
+        kernel("cut frames")(self._held, window.bell, places, peaks, frames)
+        rows[:, PEAK_COLUMN] = peaks
+        spectrum = np.fft.rfft(frames)
         curves: Any = np.fft.irfft(spectrum.real**2 + spectrum.imag**2, window.num_points)
-        frames, hz, strength = _peaks(curves, window)
-        # of two periods that fit, the shorter one
-        order = np.lexsort((-(strength + OCTAVE_COST * np.log2(hz)), frames))
-        frames, hz, strength = frames[order], hz[order], strength[order]
-        place = np.arange(len(frames)) - np.searchsorted(frames, frames)
-        is_best = place < NUM_CANDIDATES
-        for column, found in zip(window.columns, (hz, strength), strict=True):
-            rows[frames[is_best], column + place[is_best]] = found[is_best]
-
-
-def _peaks(curves: Floats, window: Window) -> tuple[NDArray[np.intp], Floats, Floats]:
-    """The peaks of autocorrelations [num, lags]: row, frequency in Hz and strength of each."""
-    lags = slice(FIRST_LAG - 1, len(window.scale) - 1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a silent frame has no peak
-        shape = curves[:, lags] * window.scale[lags] / curves[:, :1]
-    before, here, after = shape[:, :-2], shape[:, 1:-1], shape[:, 2:]
-    frames, lag = at = np.nonzero((here > LEAST_STRENGTH) & (here > before) & (here >= after))
-    before, here, after = before[at], here[at], after[at]
-    off = np.float32(0.5) * (after - before) / (np.float32(2) * here - before - after)
-    strength = here + np.float32(0.25) * (after - before) * off
-    strength = np.minimum(strength, 1 / strength)
-    hz = np.float32(SAMPLE_RATE_HZ) / ((FIRST_LAG + lag).astype(np.float32) + off)
-    is_in = (window.floor_hz <= hz) & (hz <= MAX_HZ)
-    return frames[is_in], hz[is_in], strength[is_in]
+        columns = np.array([FIRST_LAG, *window.columns])
+        limits = np.array([SAMPLE_RATE_HZ, window.floor_hz, MAX_HZ], np.float32)
+        work = np.empty(NUM_CANDIDATES, np.float32)
+        kernel("find peaks")(curves, window.scale, columns, limits, work, rows)
 
 
 def f0_of(rows: Floats, speech: Flags) -> Floats:

@@ -11,12 +11,13 @@ import copy
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
 from streamer.core.measures.frames import HOP_SAMPLES, MEL_EDGES_HZ, NUM_MELS, Floats
-from streamer.model.kernels.library import PANEL, kernel
+from streamer.model.kernels.library import Matrix
 
 FFT_SAMPLES = 400
 HALF_SAMPLES = FFT_SAMPLES // 2
@@ -56,17 +57,11 @@ class MelFrames:
 
 
 def _log_mel(samples: Floats) -> Floats:
-    """Raw log10 mel power [n * 20, 128] of samples [n, 3440]. The product with the filters is the
-    compiled kernels': its sums have one order for any number of rows, on any machine and any number
-    of threads."""
+    """Raw log10 mel power [n * 20, 128] of samples [n, 3440]."""
     frames = np.lib.stride_tricks.sliding_window_view(samples, FFT_SAMPLES, axis=1)
     spectrum = np.fft.rfft(frames[:, ::HOP_SAMPLES] * hann(FFT_SAMPLES))
-    power = (spectrum.real**2 + spectrum.imag**2).reshape(-1)
-    rows = len(samples) * BLOCK_FRAMES
-    mels = np.zeros(rows * NUM_MELS, np.float32)
-    bins = HALF_SAMPLES + 1
-    kernel("filter rows")(power, _panels(), np.array([rows, bins, NUM_MELS]), mels)
-    return np.log10(np.maximum(mels, MIN_POWER)).reshape(-1, NUM_MELS)
+    power: Any = spectrum.real**2 + spectrum.imag**2
+    return np.log10(np.maximum(_filters()(power.reshape(-1, HALF_SAMPLES + 1)), MIN_POWER))
 
 
 @functools.cache
@@ -76,10 +71,8 @@ def hann(num: int) -> Floats:
 
 
 @functools.cache
-def _panels() -> Floats:
-    """The filters as the kernels read a matrix: [128 / PANEL, 201, PANEL], flat."""
-    filters = mel_filters().reshape(HALF_SAMPLES + 1, -1, PANEL)
-    return np.ascontiguousarray(filters.transpose(1, 0, 2)).reshape(-1)
+def _filters() -> Matrix:
+    return Matrix(mel_filters())
 
 
 def mel_filters() -> Floats:

@@ -1,14 +1,14 @@
 """Samples at 16 kHz come in; frames of 32 ms with a probability of speech go out, and turns.
 
-The network is silero-vad's, in numpy. Its weights are those of `silero_vad_16k_sequence.onnx` in
+The network is silero-vad's, by the compiled kernels. Its weights are those of `silero_vad_16k_sequence.onnx` in
 silero-vad 6.2.3 (MIT licence, Copyright (c) 2020-present Silero Team,
 https://github.com/snakers4/silero-vad). On 1,042 recordings of people the probabilities are within
-1e-4 of those that onnxruntime gives. One thread takes 60 to 110 ms for 60 s of audio; onnxruntime
+1e-4 of those that onnxruntime gives. One thread takes 20 to 40 ms for 60 s of audio; onnxruntime
 took 125 to 440 (2026-11).
 
 A row is a frame with the end of the frame before it. Its spectrum passes four convolutions, an LSTM
-that remembers earlier frames, and a single unit. Each row's products have a shape of their own, so
-every way of cutting the samples gives the same bits.
+that remembers earlier frames, and a single unit. A row's products are the same bits beside any
+others, so every way of cutting the samples gives the same probabilities.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES, NOTHING, Recent
-from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES, Floats
+from streamer.model.audio.density import STEP_FRAMES
 from streamer.model.audio.mel import hann
+from streamer.model.kernels.library import Matrix, kernel
 
 FRAME_SAMPLES = 512
 FRAME_MS = 32
@@ -32,7 +33,6 @@ MAX_FRAMES = 256  # per call of the network, 0.6 MB
 WEIGHTS = Path(__file__).with_name("silero_vad.npz")
 WIDTH = 128  # units of the LSTM
 WINDOW = 256  # samples of one spectrum
-_HALF = np.float32(0.5)
 # Four windows of a row, 128 samples apart; past its end the row is mirrored. Then steps of three.
 _SAMPLES = 575 - np.abs(575 - np.arange(0, 512, 128)[:, None] - np.arange(WINDOW))
 _NEAR = np.arange(4)[:, None] + np.arange(3)
@@ -73,7 +73,7 @@ class VoiceActivity:
         self._run = self._gap = 0
         # context, then what makes no frame yet
         self._rest = np.zeros(CONTEXT_SAMPLES, np.float32)
-        self._hidden, self._cell = np.zeros((2, WIDTH), np.float32)  # of the LSTM
+        self._state = np.zeros(2 * WIDTH, np.float32)  # of the LSTM: hidden, then cell
 
     def push(self, samples: Floats, is_last: bool = False) -> list[Frame]:
         """Takes samples [n] float32; returns the frames that are now complete. is_last: the clip
@@ -98,17 +98,10 @@ class VoiceActivity:
 
     def _probabilities(self, rows: Floats) -> list[float]:
         """The chance of speech in consecutive rows [n, 576]. Raises OSError without weights."""
-        weights = _weights()
-        recur, out = weights["recur"], weights["out"]
-        found = np.empty(len(rows), np.float32)
-        for i, fed in enumerate(_features(rows, weights)):
-            # sigmoid(x) = (1 + tanh(x / 2)) / 2; the weights of three gates are halved
-            gates = np.tanh(fed + self._hidden @ recur).reshape(4, WIDTH)
-            enters, stays, shown = (gates[k] * _HALF + _HALF for k in (0, 1, 3))
-            self._cell = stays * self._cell + enters * gates[2]
-            self._hidden = shown * np.tanh(self._cell)
-            found[i] = np.maximum(self._hidden, 0) @ out
-        found = np.tanh((found + weights["out_bias"]) * _HALF) * _HALF + _HALF
+        network = _network()
+        found, gates = np.empty(len(rows), np.float32), np.empty(4 * WIDTH, np.float32)
+        memory = self._state, network.out, gates, found
+        kernel("voice activity")(_features(rows, network), network.recur, *memory)
         chances: list[float] = found.tolist()
         return chances
 
@@ -125,34 +118,42 @@ class VoiceActivity:
         self.last_speech_sample = frame.end_sample
 
 
-def _features(rows: Floats, weights: dict[str, Floats]) -> Floats:
+class Network(NamedTuple):
+    """Four convolutions, and what `judge_frames` of kernels/arithmetic.py takes."""
+
+    layers: tuple[Matrix, ...]
+    feed: Matrix
+    recur: Floats
+    out: Floats
+
+
+def _features(rows: Floats, network: Network) -> Floats:
     """The input of each row to the four gates [n, 4 * WIDTH]."""
 
     def layer(inputs: Floats, index: int) -> Floats:
-        return np.maximum(inputs @ weights[f"kernel{index}"] + weights[f"bias{index}"], 0)
+        return np.maximum(network.layers[index](inputs), 0)
 
     num = len(rows)
     spectra = np.abs(np.fft.rfft(rows[:, _SAMPLES] * hann(WINDOW)))  # [n, 4, 129]
     padded = np.zeros((num, 6, 129), np.float32)
     padded[:, 1:-1] = spectra
     heard = np.zeros((num, 5, WIDTH), np.float32)
-    heard[:, 1:] = layer(padded[:, _NEAR].reshape(num, 4, -1), 0)
-    hidden = layer(heard[:, _NEAR[::2]].reshape(num, 2, -1), 1)
+    heard[:, 1:] = layer(padded[:, _NEAR].reshape(4 * num, -1), 0).reshape(num, 4, WIDTH)
+    hidden = layer(heard[:, _NEAR[::2]].reshape(2 * num, -1), 1)
     # The parts of the last two kernels that would only meet padding are left out.
-    hidden = layer(hidden.reshape(num, 1, -1), 2)
-    return (layer(hidden, 3) @ weights["feed"])[:, 0] + weights["gates"]
+    return network.feed(layer(layer(hidden.reshape(num, -1), 2), 3))
 
 
 @functools.cache
-def _weights() -> dict[str, Floats]:
-    """kernel0 to kernel3 [inputs, outputs] with their biases, feed and recur [WIDTH, 4 * WIDTH] and
-    gates [4 * WIDTH] (enter, stay, value, show), out [WIDTH] with out_bias."""
+def _network() -> Network:
+    """From kernel0 to kernel3 [inputs, outputs] with their biases, feed and recur [WIDTH, 4 *
+    WIDTH] and gates [4 * WIDTH] (enter, stay, value, show), out [WIDTH] with out_bias."""
     with np.load(WEIGHTS) as held:
         weights = {name: held[name] for name in held.files}
-    halved = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), WIDTH)
-    for name in ("feed", "recur", "gates"):
-        weights[name] = weights[name] * halved
-    return weights
+    layers = (Matrix(weights[f"kernel{i}"], weights[f"bias{i}"]) for i in range(4))
+    feed, recur = Matrix(weights["feed"], weights["gates"]), Matrix(weights["recur"])
+    out = np.append(weights["out"], weights["out_bias"]).astype(np.float32)
+    return Network(tuple(layers), feed, recur.panels, out)
 
 
 # Unbroken speech of this length begins a turn. One frame does so for clicks and taps too; the

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.model.checkpoint.weights import EMBEDDING, ZEROS, AudioShape, TextShape
-from streamer.model.kernels.library import BLOCK, KEEPS_HALVES, PANEL, QUERIES, kernel
+from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, kernel, panels
 
 
 def rotary(length: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:
@@ -258,20 +258,6 @@ def tables_of(
 def padded(vector: Any) -> Floats:
     """The vector as float32, with zeros after it up to a whole panel."""
     return np.pad(np.asarray(vector, np.float32), (0, -len(vector) % PANEL))
-
-
-def panels(matrix: NDArray[Any]) -> NDArray[Any]:
-    """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends; float16 by its bits. A
-    convolution [out, in, 3] is the product with three frames in a row, `in` padded."""
-    if matrix.ndim == 3:
-        frames = np.pad(matrix.transpose(0, 2, 1), ((0, 0), (0, 0), (0, -matrix.shape[1] % PANEL)))
-        matrix = frames.reshape(len(matrix), -1)
-    out, depth = matrix.shape
-    padded = np.pad(matrix, ((0, -out % PANEL), (0, 0))).reshape(-1, PANEL, depth)
-    found = np.ascontiguousarray(padded.transpose(0, 2, 1)).reshape(-1)
-    if found.dtype == np.float16 and KEEPS_HALVES:
-        return found.view(np.uint16)
-    return found.astype(np.float32, copy=False)
 
 
 def up(width: int) -> int:

@@ -245,14 +245,109 @@ def filter_rows(x, w, sizes, y):
     product(x, sizes[1], w, sizes[0] - sizes[0], y, sizes[0], sizes[1], sizes[2])
 
 
-# The path through candidates of F0 that Praat would take: the method is Boersma's (1993), the costs
-# are Praat's own (Pitch.cpp).
+@compiled
+def sigmoid(x):
+    return f4(1) / (f4(1) + exp(-x))
+
+
+@part
+def judge_frames(fed, recur, state, out, gates, chances):
+    """The chance of speech in each frame [n], by an LSTM and a single unit.
+
+    fed [n, 4 * width]: each frame's input to the gates: enter, stay, value, show. recur: the same
+    of the frame before, a matrix in panels. state [2 * width]: hidden, then cell, which go on. out
+    [width + 1]: the unit and its bias. gates [4 * width]: memory.
+    """
+    width = len(state) // 2
+    hidden, cell = state[:width], state[width:]
+    for i in range(len(fed)):
+        for k in range(4 * width):
+            gates[k] = fed[i, k]
+        product(hidden, width, recur, i - i, gates, i - i + 1, width, 4 * width)
+        chance = out[width]
+        for k in range(width):
+            value = f4(2) * sigmoid(f4(2) * gates[2 * width + k]) - f4(1)
+            cell[k] = sigmoid(gates[width + k]) * cell[k] + sigmoid(gates[k]) * value
+            hidden[k] = sigmoid(gates[3 * width + k]) * (f4(2) * sigmoid(f4(2) * cell[k]) - f4(1))
+        for k in range(width):
+            chance += max(hidden[k], f4(0)) * out[k]
+        chances[i] = sigmoid(chance)
+
+
+# F0 as Praat finds it: the method is Boersma's (1993), the costs are Praat's own (Pitch.cpp).
+LEAST_STRENGTH = f4(0.225)  # of a peak: half of what makes a frame voiced
 VOICED = f4(0.45)
 SILENT = f4(0.03)  # of the loudest frame
 OCTAVE_COST = f4(0.01)  # per octave: of two periods that fit, the shorter one
 JUMP_COST = f4(0.35)  # per octave from one frame to the next
 VOICING_COST = f4(0.14)  # from voiced to unvoiced, or back
 _NEVER = f4(-1e9)
+
+
+@part
+def cut_frames(samples, bell, sizes, peaks, frames):
+    """Stretches of `samples` under a bell [k], one for each row of `frames` [n, at least k]; zeros
+    follow. peaks [n]: the largest sample near each middle. sizes: the first middle, samples to the
+    next one, samples on each side of it for the mean that is taken off, and for the peak.
+    """
+    first, hop, period, near = sizes[0], sizes[1], sizes[2], sizes[3]
+    half = len(bell) // 2
+    for i in range(len(frames)):
+        middle = first + i * hop
+        even = odd = 0.0
+        for j in range(middle - period, middle + period, 2):
+            even += samples[j]
+            odd += samples[j + 1]
+        mean, begin = f4((even + odd) / (period + period)), middle - half
+        for j in range(len(bell)):
+            frames[i, j] = (samples[begin + j] - mean) * bell[j]
+        for j in range(len(bell), frames.shape[1]):
+            frames[i, j] = f4(0)
+        peak = f4(0)
+        for j in range(half - near, half + near):
+            peak = max(peak, abs(frames[i, j]))
+        peaks[i] = peak
+
+
+@part
+def find_peaks(curves, scale, sizes, limits, work, rows):
+    """The highest peaks of autocorrelations [n, more than lags]: frequencies and strengths into
+    `rows` [n, columns], the best first.
+
+    scale [lags]: over the window's own autocorrelation. sizes: the first lag, and the columns at
+    which frequencies and strengths begin. limits: samples per second, lowest and highest frequency
+    in Hz. work [NUM_CANDIDATES]: memory.
+    """
+    first, hz_at, strength_at = sizes[0], sizes[1], sizes[2]
+    rate, low_hz, high_hz = limits[0], limits[1], limits[2]
+    for i in range(len(curves)):
+        whole = curves[i, 0]
+        if not whole > 0:  # a silent frame has no peak
+            continue
+        for lag in range(first - 1, len(scale) - 1):
+            curves[i, lag] = curves[i, lag] * scale[lag] / whole
+        num = first - first
+        for lag in range(first, len(scale) - 2):
+            here, before, after = curves[i, lag], curves[i, lag - 1], curves[i, lag + 1]
+            if not (here > LEAST_STRENGTH and here > before and here >= after):
+                continue
+            off = f4(0.5) * (after - before) / (f4(2) * here - before - after)
+            strength = here + f4(0.25) * (after - before) * off
+            strength = min(strength, f4(1) / strength)
+            hz = rate / (f4(lag) + off)
+            if not low_hz <= hz <= high_hz:
+                continue
+            score, at = strength + OCTAVE_COST * f4(math.log2(hz)), num
+            while at > 0 and work[at - 1] < score:
+                at -= 1
+            if at == NUM_CANDIDATES:
+                continue
+            num = min(num + 1, NUM_CANDIDATES)
+            for k in range(num - 1, at, -1):
+                work[k] = work[k - 1]
+                rows[i, hz_at + k] = rows[i, hz_at + k - 1]
+                rows[i, strength_at + k] = rows[i, strength_at + k - 1]
+            work[at], rows[i, hz_at + at], rows[i, strength_at + at] = score, hz, strength
 
 
 @part

@@ -33,6 +33,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.model.checkpoint.weights import ModelError, ModelWarning
 
@@ -51,6 +52,7 @@ _FEATURES = llvm.get_host_cpu_features()
 # Whether weights stay float16. Without an instruction that converts them (x86-64 before F16C) LLVM
 # would call a function that this process may not have, and end the process.
 KEEPS_HALVES = any(map(_FEATURES.get, ("f16c", "neon"))) and not os.environ.get("NUMBA_CPU_NAME")
+Floats = NDArray[np.float32]
 TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
 _TEXT = "i8,2 i8 f4 {w},2 f4,2 f4 {w} f4,2 f4,2 f4,2 f4,2 f4 f4 f4 f4 f4"
 _TOWER = "f4 i8,2 i8 {w} {w},2 f4,2 f4 f4 f4 f4 f4 f4 f4 f4 f4 f4"
@@ -61,6 +63,9 @@ KERNELS = {
     "text float32": ("layers.run_text", _TEXT.format(w="f4")),
     "tower float32": ("layers.run_tower", _TOWER.format(w="f4")),
     "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
+    "voice activity": ("arithmetic.judge_frames", "f4,2 f4 f4 f4 f4 f4"),
+    "cut frames": ("arithmetic.cut_frames", "f4 f4 i8 f4 f4,2"),
+    "find peaks": ("arithmetic.find_peaks", "f4,2 f4 i8 f4 f4 f4,2"),
     "find path": ("arithmetic.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
 }
 _OTHER = "float32" if KEEPS_HALVES else "uint16"
@@ -104,6 +109,42 @@ def arrays_of(name: str) -> Iterator[tuple[str, int]]:
     for word in KERNELS[name][1].split():
         kind, _, num_dimensions = word.partition(",")
         yield kind, int(num_dimensions or 1)
+
+
+class Matrix:
+    """`Matrix(values)(rows)` is the product rows [n, depth] @ values [depth, columns], and a bias.
+
+    A row's result is the same bits beside any others, and one thread works: OpenBLAS, which takes
+    several, waited for them 20 times as long on a busy machine (2026-11).
+    """
+
+    def __init__(self, values: Floats, bias: Floats | None = None) -> None:
+        self.panels = panels(np.asarray(values.T, np.float32))
+        self.depth, self._columns = values.shape
+        wide = np.zeros(-(-self._columns // PANEL) * PANEL, np.float32)
+        wide[: self._columns] = 0 if bias is None else bias
+        self._bias = wide
+
+    def __call__(self, rows: Floats) -> Floats:
+        found = np.empty((len(rows), len(self._bias)), np.float32)
+        found[:] = self._bias
+        sizes = np.array([len(rows), self.depth, len(self._bias)])
+        kernel("filter rows")(rows.reshape(-1), self.panels, sizes, found.reshape(-1))
+        return found[:, : self._columns]
+
+
+def panels(matrix: NDArray[Any]) -> NDArray[Any]:
+    """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends; float16 by its bits. A
+    convolution [out, in, 3] is the product with three frames in a row, `in` padded."""
+    if matrix.ndim == 3:
+        frames = np.pad(matrix.transpose(0, 2, 1), ((0, 0), (0, 0), (0, -matrix.shape[1] % PANEL)))
+        matrix = frames.reshape(len(matrix), -1)
+    out, depth = matrix.shape
+    padded = np.pad(matrix, ((0, -out % PANEL), (0, 0))).reshape(-1, PANEL, depth)
+    found = np.ascontiguousarray(padded.transpose(0, 2, 1)).reshape(-1)
+    if found.dtype == np.float16 and KEEPS_HALVES:
+        return found.view(np.uint16)
+    return found.astype(np.float32, copy=False)
 
 
 @functools.cache

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from pipelines.embedded.rate_net import Net, begun, padded
 from streamer.core import attributes
-from streamer.core.measures import density, levels
-from streamer.core.measures.density import STEP_FRAMES, Density, learnt
+from streamer.core.measures import levels
 from streamer.core.measures.frames import Frames
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.settings import ALL, FLOOR
 from streamer.core.text import texts
 from streamer.core.timeline import Curves, conversation_of
+from streamer.model.audio import density
+from streamer.model.audio.density import STEP_FRAMES, Density
 
 
 def frames(num=300, level=1e-2, f0=200.0, **changed):
@@ -115,7 +116,7 @@ def test_numpy_counts_syllables_as_the_trained_network_does(monkeypatch, tmp_pat
     mixture = np.array([0.4, 0.6])
     np.savez(tmp_path / "density.npz", **net.arrays(), mixture=mixture, error=np.ones(4))
     monkeypatch.setattr(density, "WEIGHTS", tmp_path / "density.npz")
-    learnt.cache_clear()
+    density.network.cache_clear()
     try:
         for num in (5, 100, 333):
             # log10 mel power of random bands
@@ -129,7 +130,7 @@ def test_numpy_counts_syllables_as_the_trained_network_does(monkeypatch, tmp_pat
             frames = np.repeat(wanted / STEP_FRAMES, STEP_FRAMES)[:num]
             assert found.so_far() == pytest.approx(frames, abs=1e-4)
     finally:
-        learnt.cache_clear()
+        density.network.cache_clear()
 
 
 def of(*channels, seconds=30):

@@ -7,8 +7,8 @@ count: a density of syllables, and the nuclei expected to begin in a step by pos
 phone classes. The result is a fixed mixture of both; its sum over frames of speech is the number
 of syllables. `python -m pipelines.embedded.rate_fit` trains the network and writes density.npz.
 
-The network looks REACH steps (0.48 s) ahead. Values are worked out in blocks of BLOCK steps whose
-products always have the same shape, so pieces of a turn give the same bits as the whole.
+The network looks REACH steps (0.48 s) ahead. A row's products are the same bits beside any others,
+so pieces of a turn give the same bits as the whole.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from __future__ import annotations
 import copy
 import functools
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.measures import levels
 from streamer.core.measures.frames import NUM_MELS, Floats, Frames, Growing, runs, without_gaps
+from streamer.model.kernels.library import Matrix
 
-WEIGHTS = Path(__file__).with_name("density.npz")
+WEIGHTS = Path(levels.__file__).with_name("density.npz")  # beside the measures' errors
 STEP_FRAMES = 3
 NUM_BANDS = 64
 FLOOR = -7.0  # log10 mel power
@@ -30,9 +33,7 @@ MOST = 2.5  # log10 power: a band's largest distance from its mean
 PAST_STEPS, AHEAD_STEPS = 32, 4  # of a band's mean
 SPANS = (1, 1, 1, 2, 2, 4, 1)  # distance between the three steps that each convolution sees
 REACH = AHEAD_STEPS + sum(SPANS)
-# Steps. Of larger products OpenBLAS shares each among threads, which wait for each other: on a busy
-# machine that took 20 times as long (2026-11), and on an idle one it saved nothing.
-BLOCK = 4
+BLOCK = 4  # steps whose means are worked out together
 NUM_NUCLEI = 8  # classes 1..NUM_NUCLEI of the phone head are syllable nuclei
 # Sums the steps around each of a block [BLOCK, BLOCK + PAST_STEPS + AHEAD_STEPS].
 _APART = np.arange(BLOCK + PAST_STEPS + AHEAD_STEPS) - np.arange(BLOCK)[:, None]
@@ -54,7 +55,8 @@ class Density(Growing):
         # Inputs that later blocks still need: of the means, with 1 where a step exists; of each
         # convolution; and the nuclei's posteriors of the last step.
         shapes = [(PAST_STEPS + AHEAD_STEPS, STEP_FRAMES * NUM_BANDS + 1)]
-        shapes += [(2 * apart, len(learnt()[f"kernel{i}"]) // 3) for i, apart in enumerate(SPANS)]
+        layers = zip(SPANS, network().layers, strict=True)
+        shapes += [(2 * apart, layer.depth // 3) for apart, layer in layers]
         self._held = [np.zeros(shape, np.float32) for shape in (*shapes, (1, NUM_NUCLEI))]
 
     def add(self, raw: Floats) -> None:
@@ -80,7 +82,7 @@ class Density(Growing):
     def _feed(self, steps: Floats, total: int | None = None) -> Floats:
         """Feed whole blocks of steps; returns the syllables in each frame of the steps that are
         complete with them, REACH steps back. total: of the turn's steps, if blocks pass its end."""
-        network = learnt()
+        net = network()
         rows = np.arange(self._num, self._num + len(steps))
         self._num += len(rows)
         hidden = _over_their_means(self._after(0, np.hstack([steps, _exist(rows, total)])))
@@ -89,18 +91,17 @@ class Density(Growing):
         for i, apart in enumerate(SPANS):
             inputs = self._after(i + 1, hidden)
             near = [inputs[j * apart : j * apart + len(rows)] for j in range(3)]
-            products = _by_blocks(np.concatenate(near, 1), network[f"kernel{i}"])
-            hidden = np.maximum(products + network[f"bias{i}"], 0)
+            hidden = np.maximum(net.layers[i](np.concatenate(near, 1)), 0)
             if i:
                 hidden += near[1]
             rows -= apart
             hidden *= _exist(rows, total)
-        said = _by_blocks(hidden, network["head"]) + network["head_bias"]
+        said = net.head(hidden)
         phones, density = said[:, :-1], np.logaddexp(np.float32(0), said[:, -1])
         odds = np.exp(phones - phones.max(1, keepdims=True))
         nuclei = odds[:, 1 : NUM_NUCLEI + 1] / odds.sum(1, keepdims=True) * _exist(rows, total)
         begun = (nuclei * (1 - self._after(-1, nuclei)[:-1])).sum(1)
-        values = network["mixture"][0] * begun + network["mixture"][1] * density
+        values = net.mixture[0] * begun + net.mixture[1] * density
         values = values[np.searchsorted(rows, 0) :]
         return np.repeat(values / np.float32(STEP_FRAMES), STEP_FRAMES)
 
@@ -118,13 +119,26 @@ def in_bands(raw: Floats) -> Floats:
     return np.maximum(means, np.float32(FLOOR))
 
 
-@functools.cache
 def learnt() -> dict[str, Floats]:
     """The network that ships: `kernel0` [3 * inputs, outputs] and `bias0` of the first convolution,
     and so on; `head` [channels, classes + 1] and `head_bias`; `mixture`: weights of begun nuclei
     and of density. Raises OSError if its file is missing."""
     with np.load(WEIGHTS) as held:
         return {name: held[name].astype(np.float32) for name in held.files}
+
+
+class Network(NamedTuple):
+    layers: tuple[Matrix, ...]
+    head: Matrix
+    mixture: Floats
+
+
+@functools.cache
+def network() -> Network:
+    """The same for products."""
+    held = learnt()
+    layers = (Matrix(held[f"kernel{i}"], held[f"bias{i}"]) for i in range(len(SPANS)))
+    return Network(tuple(layers), Matrix(held["head"], held["head_bias"]), held["mixture"])
 
 
 def _in_steps(frames: Floats) -> Floats:
@@ -137,12 +151,6 @@ def _exist(rows: NDArray[np.int64], total: int | None) -> Floats:
     """1 for rows of the turn [n, 1], 0 before its begin and after its end."""
     inside = (rows >= 0) & (rows < (rows[-1] + 1 if total is None else total))
     return inside.astype(np.float32)[:, None]
-
-
-def _by_blocks(inputs: Floats, kernel: Floats) -> Floats:
-    """The product of a kernel with rows, BLOCK of them at a time."""
-    products: Floats = inputs.reshape(-1, BLOCK, inputs.shape[1]) @ kernel
-    return products.reshape(len(inputs), -1)
 
 
 def _over_their_means(steps: Floats) -> Floats:
