@@ -40,7 +40,7 @@ from streamer.model.scheduler import StepScheduler
 from streamer.model.thinker import Role, Thinker, check_pair, check_torch, load, resolve
 from streamer.progress import Bar
 from streamer.stages.events import SessionOptions
-from streamer.stages.parts import Batcher, Cloud, LocalCloud, LocalTarget, Parts
+from streamer.stages.parts import NUM_PIECES, Batcher, Cloud, LocalCloud, LocalTarget, Parts
 
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
@@ -255,13 +255,15 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
         for name, thinker in zip(threads, models.pair, strict=True):
             if thinker is not None:
                 threads[name] = await stack.enter_async_context(thread_of(thinker, name))
-        plan = models.plan
+        plan, pieces = models.plan, CapacityLimiter(NUM_PIECES)
         cloud: Cloud | None = None
         if models.verifier_url is not None:
             assert group is not None, "a link runs in a group"
             cloud = await open_remote(models, group)
         elif (thread := threads["cloud"]) is not None:
-            cloud = LocalCloud(thread, partial(Decoder.of, sampling=models.config.sampling()))
+            verifier_of = partial(Decoder.of, sampling=models.config.sampling())
+            # most turns need no verdict: on a busy machine none is heard for nothing
+            cloud = LocalCloud(thread, verifier_of, pieces=pieces if plan.mode == "gated" else None)
         max_turn_s = min(thinker.card.max_turn_s for thinker in models.thinkers)
         yield Parts(
             plan=plan,
@@ -279,6 +281,7 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             is_measured=models.config.words == "measured",
             max_turn_s=max_turn_s,
             slots=anyio.Semaphore(models.config.num_slots),
+            pieces=pieces,
         )
 
 

@@ -29,6 +29,7 @@ from streamer.core.decoding.plan import (
     num_same,
     prefix_hash,
 )
+from streamer.core.measures.frames import HOP_SAMPLES
 from streamer.core.rules.form import SentenceForm, State
 from streamer.core.rules.settings import (
     FLAT,
@@ -345,8 +346,8 @@ def warm_up(thinker: Thinker) -> None:
         for k in (4, 6):  # a verification feeds k + 1 ids
             listener.sequence.extend(range(k + 1))
             drive(listener.engine, listener.feed(num_logits=k + 1))
-    rows = PitchTrack().push(noise, is_last=True)  # a turn may be measured
-    f0_of(rows, np.ones(len(rows), bool))
+    speech = np.ones(num_samples // HOP_SAMPLES, bool)  # a turn may be measured
+    f0_of(PitchTrack().push(noise, speech, is_last=True), speech)
 
 
 @dataclass

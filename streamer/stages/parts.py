@@ -42,6 +42,8 @@ from streamer.stages.events import SessionOptions
 
 # With two, which wait for one interpreter lock, 64 streams take a third more CPU time (2026-11).
 NUM_PIECES = 1
+# A verdict may wait until so many windows of 2 s are heard: 50 ms on the embedded pair.
+MOST_UNHEARD = 5
 CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
 
@@ -274,12 +276,14 @@ class LocalTarget:
     be in hand then.
 
     verifier_of: of a listener, by level weights. hears_late: all audio waits for the first request.
+    pieces: where pieces of other streams wait for it, MOST_UNHEARD windows wait in the same way.
     """
 
     model: Batcher
     hearer: Hearer
     verifier_of: Callable[..., Any]
     hears_late: bool = False
+    pieces: CapacityLimiter | None = None
     is_up: bool = True
     traffic: tuple[int, int] = (0, 0)
     _unheard: list[Heard] = field(default_factory=list)  # the edge holds their windows, too
@@ -290,10 +294,17 @@ class LocalTarget:
 
     async def hear(self, heard: Heard) -> None:
         """Prefill windows; a target elsewhere returns at once."""
-        if self.hears_late:
-            self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
-        elif (steps := self.hearer.hear(heard)) is not None:
-            await self.model.submit(steps)
+        self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
+        is_busy = self.pieces is not None and self.pieces.statistics().tasks_waiting > 0
+        num_windows = sum(len(each.windows) for each in self._unheard)
+        if not (self.hears_late or (is_busy and num_windows <= MOST_UNHEARD)):
+            await self._hear_all()
+
+    async def _hear_all(self) -> None:
+        unheard, self._unheard = self._unheard, []
+        for heard in unheard:
+            if (steps := self.hearer.hear(heard)) is not None:
+                await self.model.submit(steps)
 
     def finish(self, closed: Closed, weights: LevelWeights) -> None:
         """The turn is over; requests may come. A target elsewhere hears it at once."""
@@ -317,10 +328,7 @@ class LocalTarget:
             return
         assert self._end is not None
         closed, weights = self._end
-        self.hears_late = False
-        for heard in self._unheard:
-            await self.hear(heard)
-        self._unheard.clear()
+        await self._hear_all()
         await self.model.submit(self.hearer.finish(closed.rest, closed.maximum, prefills))
         self._verifier = self.verifier_of(self.hearer, weights=weights)
 
@@ -337,18 +345,18 @@ class LocalCloud:
     """The cloud in this process; RemoteCloud of net/link offers the same.
 
     is_up: worth asking now. name, trouble (why it may be away): for error messages. verifier_of: of
-    a listener, by rules and level weights. hears_late: as its targets.
+    a listener, by rules and level weights. hears_late, pieces: as its targets.
     """
 
     model: Batcher
     verifier_of: Callable[..., Any]
     hears_late: bool = False
+    pieces: CapacityLimiter | None = None
     is_up = True
     name = "the cloud model"
     trouble = "it is slow"
 
     def listen(self, rules: Rules) -> LocalTarget:
         verifier_of = partial(self.verifier_of, rules=rules)
-        return LocalTarget(
-            self.model, self.model.listen(rules.language), verifier_of, self.hears_late
-        )
+        hearer = self.model.listen(rules.language)
+        return LocalTarget(self.model, hearer, verifier_of, self.hears_late, self.pieces)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.frames import (
@@ -88,27 +89,32 @@ class PitchTrack:
         # from `ahead` before the next frame's middle on; silence is before the first sample
         self._held = np.zeros(self._ahead, np.float32)
 
-    def push(self, samples: Floats, is_last: bool = False) -> Floats:
-        """Take samples [n]; return rows known now [m, NUM_COLUMNS]. is_last: silence follows."""
+    def push(self, samples: Floats, speech: Flags, is_last: bool = False) -> Floats:
+        """Take samples [n]; return rows known now [m, NUM_COLUMNS], zeros where nobody speaks.
+        speech: in frames from the next row on, as far as is known. is_last: silence follows."""
         silence = np.zeros(self._ahead if is_last else 0, np.float32)
         self._held = np.concatenate([self._held, samples, silence], dtype=np.float32)
         room = len(self._held) - 2 * self._ahead  # from the next frame's middle on
         num = -(-room // HOP_SAMPLES) if is_last else max(0, room // HOP_SAMPLES + 1)
-        rows = np.zeros((num, NUM_COLUMNS), np.float32)
-        for begin in range(0, num, BLOCK_FRAMES):
+        spoken = np.flatnonzero(speech[:num])
+        rows = np.zeros((min(num, len(speech)), NUM_COLUMNS), np.float32)
+        for at in range(0, len(spoken), BLOCK_FRAMES):
+            some = spoken[at : at + BLOCK_FRAMES]
+            found = np.zeros((len(some), NUM_COLUMNS), np.float32)
             for window in reversed(windows()):  # the widest one says how loud it is
-                self._look(begin, window, rows[begin : begin + BLOCK_FRAMES])
+                self._look(self._ahead + some * HOP_SAMPLES, window, found)
+            rows[some] = found
+        num = len(rows)
         self._held = self._held[num * HOP_SAMPLES :].copy()
         return rows
 
-    def _look(self, begin: int, window: Window, rows: Floats) -> None:
-        """Fill the window's columns of the rows, from the held frame `begin` on."""
+    def _look(self, middles: NDArray[np.int64], window: Window, rows: Floats) -> None:
+        """Fill the window's columns of the rows, around the held samples `middles`."""
         period = int(SAMPLE_RATE_HZ / window.floor_hz)
-        middle = self._ahead + begin * HOP_SAMPLES
-        places = np.array([middle, HOP_SAMPLES, period, period // 2 + 1])
+        reach = np.array([period, period // 2 + 1])
         peaks = np.empty(len(rows), np.float32)
         frames = np.empty((len(rows), window.num_points), np.float32)
-        kernel("cut frames")(self._held, window.bell, places, peaks, frames)
+        kernel("cut frames")(self._held, window.bell, middles, reach, peaks, frames)
         rows[:, PEAK_COLUMN] = peaks
         spectrum = np.fft.rfft(frames)
         curves: Any = np.fft.irfft(spectrum.real**2 + spectrum.imag**2, window.num_points)
@@ -146,7 +152,7 @@ def f0_of(rows: Floats, speech: Flags) -> Floats:
 
 EVERY_SAMPLES = SAMPLE_RATE_HZ // 5  # between two measurements of an open turn
 LAST_S = (2, 7, 20)
-READ_SAMPLES = SAMPLE_RATE_HZ // 2  # heard at once, at least: 100 ms cost half as much again
+READ_SAMPLES = SAMPLE_RATE_HZ  # heard at once, at least: 0.1 s cost half as much again
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a backlog of a minute in one piece would take 100 MB
 # The count of syllables hears this much before the first speech, as in its training: noise before
 # that, loud or not, would move the means that each band is compared with.
@@ -179,12 +185,13 @@ class SoundTrack:
         whole = len(held) // HOP_SAMPLES * HOP_SAMPLES
         self._clipped.append(held[:whole].reshape(-1, HOP_SAMPLES).sum(1))
         self._rest = held[whole:]
-        self._candidates.append(self._pitch.push(samples, is_last))
         raw = self._mel.hear(samples, is_last)
         if is_last:
             raw = raw[: _num_frames(self.num_samples) - self.num_dropped - len(self._powers)]
             missing = len(self._powers) + len(raw) - len(self._speech)
             self._speech.append(np.full(max(0, missing), self._is_on))
+        speech = self._speech.values[len(self._candidates) :]
+        self._candidates.append(self._pitch.push(samples, speech, is_last))
         self._powers.append(np.stack(frame_powers(raw, *BANDS_HZ), axis=1))
         self._count(raw)
         return raw

@@ -1,10 +1,10 @@
 """Samples at 16 kHz come in; frames of 32 ms with a probability of speech go out, and turns.
 
-The network is silero-vad's, by the compiled kernels. Its weights are those of `silero_vad_16k_sequence.onnx` in
-silero-vad 6.2.3 (MIT licence, Copyright (c) 2020-present Silero Team,
-https://github.com/snakers4/silero-vad). On 1,042 recordings of people the probabilities are within
-1e-4 of those that onnxruntime gives. One thread takes 20 to 40 ms for 60 s of audio; onnxruntime
-took 125 to 440 (2026-11).
+The network is silero-vad's, run by the compiled kernels. Its weights are those of
+`silero_vad_16k_sequence.onnx` in silero-vad 6.2.3 (MIT licence, Copyright (c) 2020-present Silero
+Team, https://github.com/snakers4/silero-vad). On 1,042 recordings of people the probabilities are
+within 1e-4 of those that onnxruntime gives. One thread takes 20 to 40 ms for 60 s of audio;
+onnxruntime took 125 to 440 (2026-11).
 
 A row is a frame with the end of the frame before it. Its spectrum passes four convolutions, an LSTM
 that remembers earlier frames, and a single unit. A row's products are the same bits beside any

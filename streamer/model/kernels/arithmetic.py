@@ -285,15 +285,15 @@ _NEVER = f4(-1e9)
 
 
 @part
-def cut_frames(samples, bell, sizes, peaks, frames):
-    """Stretches of `samples` under a bell [k], one for each row of `frames` [n, at least k]; zeros
-    follow. peaks [n]: the largest sample near each middle. sizes: the first middle, samples to the
-    next one, samples on each side of it for the mean that is taken off, and for the peak.
+def cut_frames(samples, bell, middles, reach, peaks, frames):
+    """Stretches of `samples` under a bell [k] around `middles` [n] into `frames` [n, at least k];
+    zeros follow. peaks [n]: the largest sample near each middle. reach: samples on each side of a
+    middle for the mean that is taken off, and for the peak.
     """
-    first, hop, period, near = sizes[0], sizes[1], sizes[2], sizes[3]
+    period, near = reach[0], reach[1]
     half = len(bell) // 2
     for i in range(len(frames)):
-        middle = first + i * hop
+        middle = middles[i]
         even = odd = 0.0
         for j in range(middle - period, middle + period, 2):
             even += samples[j]

@@ -64,7 +64,7 @@ KERNELS = {
     "tower float32": ("layers.run_tower", _TOWER.format(w="f4")),
     "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
     "voice activity": ("arithmetic.judge_frames", "f4,2 f4 f4 f4 f4 f4"),
-    "cut frames": ("arithmetic.cut_frames", "f4 f4 i8 f4 f4,2"),
+    "cut frames": ("arithmetic.cut_frames", "f4 f4 i8 i8 f4 f4,2"),
     "find peaks": ("arithmetic.find_peaks", "f4,2 f4 i8 f4 f4 f4,2"),
     "find path": ("arithmetic.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
 }
