@@ -11,12 +11,13 @@ from toy_parts import Decoding, toy_parts
 
 from bench.arms import models_of, opened
 from streamer import Description, TextDelta
+from streamer.core.audio.turn import Heard
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Sampling
 from streamer.stages import stream as stream_module
 from streamer.stages import turn as turn_module
 from streamer.stages.events import SessionOptions
-from streamer.stages.parts import NUM_PIECES
+from streamer.stages.parts import MOST_UNHEARD, NUM_PIECES
 from streamer.stages.stream import open_stream
 
 MODES = ("edge", "gated", "exact", "cloud")
@@ -207,3 +208,22 @@ async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
         found.append((await _described(stream)).audio_s)
     assert found == [0.2, 0.2]
     assert parts.pieces.borrowed_tokens == NUM_PIECES - 1
+
+
+async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
+    async with opened(models_of(mode="gated")) as parts, anyio.create_task_group() as group:
+        target, cutter = parts.target(), parts.cut(SessionOptions(), True)
+        parts.pieces.acquire_on_behalf_of_nowait(group)
+        group.start_soon(parts.pieces.acquire)  # a piece that waits
+        await anyio.wait_all_tasks_blocked()
+        positions, data = [target.hearer.sequence.n_cached], pcm(speech(18.0, 1))
+        for at in range(0, len(data), 4 * RATE_HZ):  # bytes of 2 s
+            for item in cutter.push(data[at : at + 4 * RATE_HZ]):
+                if isinstance(item, Heard) and item.windows:
+                    await target.hear(item)
+                    positions.append(target.hearer.sequence.n_cached)
+            if len(positions) == MOST_UNHEARD + 2:
+                parts.pieces.release_on_behalf_of(group)
+        heard = [0] * (MOST_UNHEARD + 1) + list(range(MOST_UNHEARD + 1, len(positions)))
+        assert [(n - positions[0]) // 50 for n in positions] == heard
+        target.close()
