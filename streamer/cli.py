@@ -46,8 +46,7 @@ def options_class(command: str) -> Any:
     """The dataclass of a command's own options, whose docstring describes the command."""
     if command in ENTRY_POINTS:
         return load(f"{command}.options")
-    options = import_module("streamer.commands.options")
-    return getattr(options, f"{command.capitalize()}Options")
+    return getattr(import_module("streamer.commands.options"), f"{command.capitalize()}Options")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

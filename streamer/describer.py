@@ -146,7 +146,11 @@ class Describer:
         Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples of
         another shape or type.
         """
-        _check_source(source)
+        is_pair = isinstance(source, tuple) and len(source) == 2
+        if not (is_pair or isinstance(source, str | os.PathLike) or hasattr(source, "read")):
+            kind = f"source is of type {type(source).__name__}"
+            ways = "give a path, an open binary file, or (samples, sample_rate)"
+            raise TypeError(f"{kind}; {ways}; live audio: session")
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
         parts = self._saying(patient(await self.load()), attributes, language)
         async with self._at_once:
@@ -231,15 +235,6 @@ class Describer:
         if self.config.mode == "gated" and link is not None and not link.was_linked:
             told = f"{link.name} was not reached ({link.trouble}): nothing was verified"
             warnings.warn(told, PromiseWarning, stacklevel=3)
-
-
-def _check_source(source: object) -> None:
-    """Raises TypeError for anything that is no recording."""
-    is_pair = isinstance(source, tuple) and len(source) == 2
-    if not (is_pair or isinstance(source, str | os.PathLike) or hasattr(source, "read")):
-        kind = f"source is of type {type(source).__name__}"
-        ways = "give a path, an open binary file, or (samples, sample_rate)"
-        raise TypeError(f"{kind}; {ways}; live audio: session")
 
 
 async def describe_recording(

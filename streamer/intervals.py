@@ -138,8 +138,7 @@ def _of_textgrid(text: str) -> list[Interval]:
     """Both of Praat's text formats are the same values; the long one has their names beside."""
     values = [found.group(found.lastgroup) for found in TOKEN.finditer(text) if found.lastgroup]
     at = values.index("IntervalTier")
-    num = int(float(values[at + 4]))
-    rows = values[at + 5 : at + 5 + 3 * num]
+    rows = values[at + 5 : at + 5 + 3 * int(float(values[at + 4]))]
     return [
         Interval(float(start), float(end), words.replace('""', '"'))
         for start, end, words in zip(rows[::3], rows[1::3], rows[2::3], strict=True)

@@ -184,8 +184,7 @@ class BlockingDescriber(AbstractContextManager["BlockingDescriber", None]):
         except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
             if call is not None:
                 call.cancel()
-            is_end = not threading.main_thread().is_alive()
-            if is_end and threading.current_thread().daemon:
+            if not threading.main_thread().is_alive() and threading.current_thread().daemon:
                 raise SystemExit from None
             raise
 

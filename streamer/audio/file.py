@@ -240,8 +240,7 @@ def _check_track(path: str, tracks: int, wanted: int) -> None:
 
 def line_of(error: Exception) -> str:
     """The reason alone, on one line."""
-    told = getattr(error, "strerror", None) or error
-    return " ".join(str(told).split()).rstrip(".")
+    return " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
 
 
 MOST_CHUNKS = 1000  # of a WAV

@@ -72,8 +72,7 @@ def _certified(models: Models, clips: list[Clip], options: CalibrateOptions) -> 
     results = []
     for preset, risk in risks.items():
         k = models.first.card.speaking(models.language).presets[preset].k
-        turns = [clip[preset] for clip in clips]
-        certified = certify(turns, preset, k, risk, options.confidence)
+        certified = certify([clip[preset] for clip in clips], preset, k, risk, options.confidence)
         if certified is None:
             told = f"no threshold keeps a risk of {risk:g} for preset {preset}; give a larger one"
             raise Failed(f"{told}, or use mode exact. Nothing was written")

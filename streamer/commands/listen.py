@@ -35,7 +35,7 @@ WORDS = {
     "long_silence": "keep talking",
     "no_pause": "take a breath",
 }
-SLOW = "the models are slower than the speaker, so audio is left out; take --mode edge"
+SLOW = "the models are slower than the speaker, so audio is left out"
 NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
 
 
@@ -59,6 +59,7 @@ async def run(options: ListenOptions, config: Config) -> int:
                     group.cancel_scope.cancel()
 
             async def feed() -> None:
+                way = "end other programs" if config.mode == "edge" else "take --mode edge"
                 fail_once = functools.cache(screen.fail)
                 while not is_over:
                     try:
@@ -67,7 +68,7 @@ async def run(options: ListenOptions, config: Config) -> int:
                         raise Failed(f"the microphone is lost ({error}); plug it in") from None
                     piece, is_left_out = read
                     if is_left_out:
-                        fail_once(SLOW)
+                        fail_once(f"{SLOW}; {way}")
                     await session.feed(bytes(piece))
                 microphone.close()
                 await session.end()

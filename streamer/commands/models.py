@@ -65,8 +65,7 @@ def _show(row: dict[str, Any]) -> None:
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     """One model as plain types. Raises ModelError for a model that `load` would refuse."""
     if not directory.is_dir():
-        told = "no such directory; give one that holds a model's config.json"
-        raise ModelError(directory, told)
+        raise ModelError(directory, "no such directory; give one that holds a model's config.json")
     card = read_card(directory)
     _, num_params, num_bytes = checked(directory)
     promises = {name: asdict(promise) for name, promise in card.promises.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import io
 import json
@@ -47,6 +48,8 @@ def told_of(error: BaseException) -> str | None:
 
     if isinstance(error, ConfigError | Failed | AudioError | ModelError | TargetLost):
         return str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"{error.filename or error!s:.80}... is too long for a path; give a shorter one"
     if isinstance(error, MemoryError | OSError | ImportError):
         why = f"{type(error).__name__}: {error}".removesuffix(": ")
         return f"the system refused ({why}); see `ulimit -a`, or install streamer anew"

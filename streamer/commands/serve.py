@@ -26,7 +26,7 @@ from streamer.extras import load as load_extra
 from streamer.extras import missing
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.decoding import warm_up
-from streamer.model.thinker import Thinker, load
+from streamer.model.thinker import load
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierModel, VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
@@ -37,8 +37,8 @@ from streamer.net.service.service import Service
 FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # a host -> one to click on
 MAX_SLOTS = 256  # of a model: further turns wait
-HEARING_THREADS = 2  # of a verifier
 
 
 async def run(options: ServeOptions, config: Config) -> int:
@@ -72,9 +72,11 @@ async def run_opened(
         async with opening as server:
 
             def tell_address(port: int) -> None:
-                s, at = "s" if tls else "", f"{shown_host(options.host)}:{port}"
+                host, s = ANYWHERE.get(options.host), "s" if tls else ""
+                at = f"{shown_host(host or options.host)}:{port}"
+                line = told.format(server=server, s=s, at=at)
                 try:
-                    put(told.format(server=server, s=s, at=at))
+                    put(f"{line}, on all interfaces" if host else line)
                 except BrokenPipeError:  # a service goes on without a reader
                     drop_stdout()
 
@@ -120,16 +122,12 @@ def tracing_of_turns() -> Callable[[Any], Any]:
 @asynccontextmanager
 async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncIterator[VerifierServer]:
     """Load the model and make its server, which does not run yet. Raises ModelError."""
-
-    def load_cloud() -> Thinker:
-        num_slots = options.max_sessions + 1
-        cloud = load(options.cloud, "cloud", num_slots, options.device, options.engine)
-        warm_up(cloud)
-        return cloud
-
-    with loading(f"cloud {options.cloud}", is_service=True):
-        thinker = await anyio.to_thread.run_sync(load_cloud)
-    threads = anyio.CapacityLimiter(HEARING_THREADS)
+    cloud, num_slots = options.cloud, options.max_sessions + 1
+    with loading(f"cloud {cloud}", is_service=True):
+        work = partial(load, cloud, "cloud", num_slots, options.device, options.engine)
+        thinker = await anyio.to_thread.run_sync(work)
+        await anyio.to_thread.run_sync(warm_up, thinker)
+    threads = anyio.CapacityLimiter(2)  # that hear
     card = thinker.card
     phrases = {name: card.speaking(name).phrases for name in card.spoken}
     mark = fingerprint_of(thinker.directory)

@@ -115,7 +115,7 @@ def _matches(text: str, phrases: Phrases) -> dict[str, tuple[int, str, int]]:
                 end = at + 1
                 continue
             found.setdefault(attribute, (at, phrase, number))
-            text = text[:at] + TAKEN * len(phrase) + text[end:]
+            text = text[:at] + "\0" * len(phrase) + text[end:]  # no other phrase matches there
     return found
 
 
@@ -124,7 +124,6 @@ def _is_one_word(two: str) -> bool:
     return len(two) == 2 and all(map(is_letter, two))
 
 
-TAKEN = "\0"  # stands for a character that belongs to a phrase
 LEAST = -12.0  # of a level's log mass, nats, and of the log of what is left of it
 
 
@@ -259,7 +258,6 @@ def readings_of(found: Any) -> list[Reading]:
 
 
 MAX_POINTS = 1280  # of a curve
-KEY = "the line is pitch, the area loudness"
 
 
 def card(found: Any) -> str:
@@ -276,7 +274,7 @@ def card(found: Any) -> str:
     curves = ""
     if found.timeline is not None:
         curves = _curves(found.timeline.curves)
-        about.append(told(language, KEY))
+        about.append(told(language, "the line is pitch, the area loudness"))
     about_it = escape(comma(language).join(about))
     return f"<h4>{text}</h4>{warning}<table>{rows}</table>{curves}<p>{about_it}</p>"
 

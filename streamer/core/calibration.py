@@ -193,5 +193,4 @@ def certify(
     accepted = sum(block.n_accepted for block in uploaded) / num_ids if num_ids else None
     skipped = 1 - len(uploaded) / sum(len(path.blocks) for path in taken)
     loss = float(losses_of(clips, np.array([threshold])).mean())
-    promised = preset, threshold, k, risk, confidence
-    return Certified(*promised, len(clips), loss, skipped, accepted)
+    return Certified(preset, threshold, k, risk, confidence, len(clips), loss, skipped, accepted)

@@ -195,8 +195,7 @@ class Description:
 def for_voice(found: Description, reference: PitchReference) -> Description:
     """The same with `voice_pitch`, in its parts too: they are turns of one speaker."""
     voice = Voice(reference)
-    turns = found.parts or (found,)
-    for turn in turns:
+    for turn in found.parts or (found,):
         voice.add(turn.measures)
     parts = tuple(replace(part, voice_pitch=voice.of(part.measures)) for part in found.parts)
     return replace(found, voice_pitch=voice.of(found.measures), parts=parts)

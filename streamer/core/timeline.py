@@ -97,8 +97,7 @@ class Curves:
         """A time in s for each syllable: where their count passes a half, and each whole more."""
         added = np.cumsum(self.syllables, dtype=float)
         halves = np.arange(0.5, added[-1] if len(added) else 0.0)
-        found: list[float] = ((np.searchsorted(added, halves) + 0.5) * self.step_s).tolist()
-        return found
+        return ((np.searchsorted(added, halves) + 0.5) * self.step_s).tolist()
 
     def rates(self) -> Iterator[tuple[float, float | None]]:
         """(time in s, syllables per second of speech there), every RATE_STEP_S; None in a pause."""

@@ -101,9 +101,8 @@ class StepScheduler:
 
     def _encode(self) -> list[tuple[Job, Any]]:
         """The embeddings of this round's windows, those of one length at once."""
-        wanted = [
-            (j, hand.wanted) for j, hand in self._hands.items() if type(hand.wanted) is Encode
-        ]
+        hands = self._hands.items()
+        wanted = [(job, one) for job, hand in hands if isinstance(one := hand.wanted, Encode)]
         if not wanted:
             return []
         wanted.sort(key=lambda one: not one[1].is_urgent)
@@ -111,9 +110,8 @@ class StepScheduler:
         chosen = [one for one in wanted if one[1].features.shape[-1] == length]
         chosen = chosen[: self._engine.tower.windows_at_once]
         try:
-            found = list(
-                self._engine.tower.encode(np.stack([window.features for _, window in chosen]))
-            )
+            features = np.stack([window.features for _, window in chosen])
+            found = list(self._engine.tower.encode(features))
         except Exception as error:
             return [(job, error) for job, _ in chosen]
         return [(job, embeddings) for (job, _), embeddings in zip(chosen, found, strict=True)]
@@ -155,8 +153,7 @@ class StepScheduler:
         """Go on to what the steps want next, or to their end: then True."""
         self._hands.pop(job, None)
         try:
-            failed = isinstance(got, Exception)
-            wanted = job.steps.throw(got) if failed else job.steps.send(got)
+            wanted = job.steps.throw(got) if isinstance(got, Exception) else job.steps.send(got)
         except StopIteration as over:
             job.value = over.value
         except Exception as error:

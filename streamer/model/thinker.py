@@ -174,8 +174,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
             warnings.warn(told, ModelWarning, stacklevel=2)
         return form
 
-    key = ("form", card.language, card.phrases, *said)
-    found = thinker.vocabulary.cached(key, make)
+    found = thinker.vocabulary.cached(("form", card.language, card.phrases, *said), make)
     return found.weighted(weights) if found.can_be_said else None
 
 

@@ -130,10 +130,8 @@ Events = MemoryObjectSendStream[Event]
 
 async def send(events: Events, event: Event) -> None:
     """Hand `event` to the reader, if there still is one. Raises SlowReader."""
-    if (
-        getattr(event, "may_be_lost", False)
-        and events.statistics().current_buffer_used >= MAX_EVENTS // 2
-    ):
+    may_be_lost = getattr(event, "may_be_lost", False)
+    if may_be_lost and events.statistics().current_buffer_used >= MAX_EVENTS // 2:
         return
     with suppress(BrokenResourceError):
         try:

@@ -117,8 +117,7 @@ class LiveSession:
         out, self._events = queue[Event](MAX_EVENTS)
         self._is_over = False  # the iteration, which another one may follow
         self._hearing = hearing = parts.cut(options, parts.weighs)
-        voice = Voice(options.pitch_reference)
-        self._shared = Shared(parts, out, clock, voice, hearing.coach)
+        self._shared = Shared(parts, out, clock, Voice(options.pitch_reference), hearing.coach)
         self._turn: Turn | None = None  # the one that is spoken
         self._last: Turn | None = None  # whose audio is over
         self._uncommitted: int | None = None  # its number, until a commit has returned it
@@ -319,11 +318,9 @@ class LiveSession:
                 hearing.measurer.work()
             return [*pushed, *items]
 
-        found = await self._parts.on_thread(perform)
-        await self._hand_on(found, request.fed_at, group)
+        await self._hand_on(await self._parts.on_thread(perform), request.fed_at, group)
         if hearing.coach is not None:  # no turn waits for it
-            news = await self._parts.on_thread(hearing.news)
-            await self._hand_on(news, request.fed_at, group)
+            await self._hand_on(await self._parts.on_thread(hearing.news), request.fed_at, group)
         if request.kind in ("commit", "clear"):
             # of a commit; voice activity may just have ended the turn
             request.turn, self._uncommitted = self._uncommitted, None

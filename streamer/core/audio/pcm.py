@@ -43,8 +43,7 @@ def from_pcm16(data: bytes | memoryview) -> Samples:
 
 def on_grid(samples: Samples) -> Samples:
     """Rounded to multiples of 1 / 32768 (-101 dB): so PCM16 on a link loses no bit."""
-    rounded: Samples = np.rint(samples * PCM16_SCALE) / PCM16_SCALE
-    return rounded
+    return np.rint(samples * PCM16_SCALE) / PCM16_SCALE
 
 
 Law = Literal["pcmu", "pcma"]  # mu-law, A-law

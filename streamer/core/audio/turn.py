@@ -183,8 +183,7 @@ class Trim:
         end = self._turn.end
         if is_last:
             samples = np.repeat(self._turn.between(end - 1, end), SOUND_SAMPLES)
-        squares = _squares(self._led(end, samples, BEFORE_SAMPLES))
-        stretches = _sums(squares, SOUND_SAMPLES)
+        stretches = _sums(_squares(self._led(end, samples, BEFORE_SAMPLES)), SOUND_SAMPLES)
         before, now = stretches[:-SOUND_SAMPLES], stretches[SOUND_SAMPLES:]
         steady = (now > 0) & (now <= STEADY * before) & (before <= STEADY * now)
         rooms = np.concatenate([[self._room], np.where(steady, now, _LOUD)])

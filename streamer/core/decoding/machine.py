@@ -288,8 +288,7 @@ class Speculator:
             at, self.stop_reason = found
             last = answer[at] if self.stop_reason in NOT_SHOWN else None
             kept = answer[n_committed : at + (last is None)]
-        stands = found is None and kept == tail[:n_settled]
-        if stands:
+        if found is None and kept == tail[:n_settled]:
             del self._signals[:n_settled]
         else:
             self._drop_after(tail, kept, n_settled, last)

@@ -80,10 +80,9 @@ class Sequence:
 
     def mark_fed(self, n: int) -> None:
         """Record that a step has fed the `n` ids that stood at `n_cached`."""
-        if not 0 <= n <= len(self._ids) - self._n_cached:
-            raise ValueError(
-                f"cannot mark {n} ids fed: {len(self._ids) - self._n_cached} are pending"
-            )
+        num_pending = len(self._ids) - self._n_cached
+        if not 0 <= n <= num_pending:
+            raise ValueError(f"cannot mark {n} ids fed: {num_pending} are pending")
         self._n_cached += n
 
     def start_answer(self) -> None:

@@ -24,14 +24,12 @@ from streamer.core.rules.settings import FLOOR
 VERSION = 5
 PATH = "/v1/verify"
 VERSION_QUERY = "wire"  # PATH?wire=5: a verifier refuses other versions before the upgrade
-MAX_ATTRIBUTES = 16
-MAX_LEVELS = 32  # of one attribute
 MAX_AUDIO_BYTES = 65_536  # of one Audio: 2 s of PCM16
 MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES + 1_024
 
 Weight = Annotated[int, Meta(ge=FLOOR, le=0)]
-AttributeWeights = Annotated[tuple[Weight, ...], Meta(max_length=MAX_LEVELS)]
-Weights = Annotated[dict[Word, AttributeWeights], Meta(max_length=MAX_ATTRIBUTES)]
+AttributeWeights = Annotated[tuple[Weight, ...], Meta(max_length=32)]
+Weights = Annotated[dict[Word, AttributeWeights], Meta(max_length=16)]
 
 
 class WireError(ValueError):
@@ -72,8 +70,7 @@ class Audio(Message, tag=2, frozen=True):
 
     def samples(self) -> NDArray[np.float32]:
         """Samples [n] float32, bit for bit as packed. Raises WireError."""
-        width = 4 if self.is_float else 2
-        if len(self.data) % width:
+        if len(self.data) % (4 if self.is_float else 2):
             raise WireError(f"{len(self.data)} bytes are no whole number of samples")
         if not self.is_float:
             return from_pcm16(self.data)

@@ -14,9 +14,7 @@ from pathlib import Path
 @functools.cache
 def texts() -> dict[str, dict[str, str]]:
     """Kind (words, warnings) -> English form -> Chinese form."""
-    file = Path(__file__).with_name("chinese.json")
-    found: dict[str, dict[str, str]] = json.loads(file.read_text("utf-8"))
-    return found
+    return json.loads(Path(__file__).with_name("chinese.json").read_text("utf-8"))
 
 
 def told(language: str, english: str, *values: object) -> str:

@@ -128,8 +128,8 @@ class ModelCard(Struct, frozen=True, dict=True):
         """The card for sentences in `language`, "" for the first one. Raises ValueError."""
         found = self if language in ("", self.language) else self.languages.get(language)
         if found is None:
-            told = f"language is {language!r}, but this model speaks {' and '.join(self.spoken)}"
-            raise ValueError(f"{told}; leave it out, or take a model that speaks it")
+            why = f"language is {language!r:.80}, but this model speaks {' and '.join(self.spoken)}"
+            raise ValueError(f"{why}; leave it out, or take a model that speaks it")
         return found
 
     @cached_property

@@ -310,8 +310,7 @@ class RemoteCloud:
 def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:
     """Add gauges of the link to a verifier. A round trip that was not measured yet is NaN."""
     metrics.watch("link_up", "1: connected to the verifier", lambda: link.is_linked)
-    told = "1: the verifier is not asked now"
-    metrics.watch("link_breaker_open", told, lambda: not link.is_up)
+    metrics.watch("link_breaker_open", "1: the verifier is not asked now", lambda: not link.is_up)
     metrics.watch("link_rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s)
 
 

@@ -331,8 +331,7 @@ class VerifierServer(Service):
             self._end(turn)
         else:  # after those held longer
             self._turns[turn.session] = self._turns.pop(turn.session)
-            loop = asyncio.get_running_loop()
-            turn.hold = loop.call_later(self._hold_s, self._end, turn)
+            turn.hold = asyncio.get_running_loop().call_later(self._hold_s, self._end, turn)
 
     def _end(self, turn: ServedTurn) -> None:
         """Give the turn's KV slot and place back."""

@@ -98,11 +98,6 @@ function heard(frame) {
   if (listening.link.brokenAt === null) view.level(levelOf(frame));
 }
 
-function lost() {
-  view.problem(say("gone"));
-  stop();
-}
-
 function stop() {
   if (!listening) return;
   view.microphone(false);
@@ -154,7 +149,10 @@ async function openMicrophone() {
   };
   try {
     stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
-    stream.getAudioTracks()[0].onended = lost;
+    stream.getAudioTracks()[0].onended = () => {
+      view.problem(say("gone"));
+      stop();
+    };
     context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
     await context.audioWorklet.addModule("mixer.js").catch(() => {
       throw new Problem("unreachable"); // the worklet comes from the server, as the page does

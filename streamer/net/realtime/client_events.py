@@ -149,8 +149,7 @@ class BufferClear(_Event, tag="input_audio_buffer.clear"):
     pass
 
 
-MetadataText = Annotated[str, msgspec.Meta(max_length=512)]
-Metadata = Annotated[dict[Id, MetadataText], msgspec.Meta(max_length=16)] | None
+Metadata = Annotated[dict[Id, Id], msgspec.Meta(max_length=16)] | None
 
 
 class ResponseConfig(Struct):
@@ -210,9 +209,6 @@ class _Head(Struct):
 
 _decoder = msgspec.json.Decoder(ClientEvent)
 _append_decoder = msgspec.json.Decoder(BufferAppend)
-_head_decoder = msgspec.json.Decoder(_Head)
-_fields_decoder = msgspec.json.Decoder(dict[str, Any])
-MOST_IGNORED = 32
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
 
@@ -231,20 +227,19 @@ def decode(message: str | bytes) -> ClientEvent:
     """Raises Refused."""
     is_long = len(message) > MAX_EVENT_BYTES
     try:
-        event = _append_decoder.decode(message) if is_long else _decoder.decode(message)
+        event = (_append_decoder if is_long else _decoder).decode(message)
         if isinstance(event, SessionUpdate | ResponseCreate):
-            ignored = _ignored(_fields_decoder.decode(message), msgspec.to_builtins(event))
-            event.ignored = tuple(islice(ignored, MOST_IGNORED))
+            ignored = _ignored(msgspec.json.decode(message), msgspec.to_builtins(event))
+            event.ignored = tuple(islice(ignored, 32))
         return event
     except UNREADABLE as error:
         why = str(error)
     try:
-        head = _head_decoder.decode(message)
+        head = msgspec.json.decode(message, type=_Head)
     except UNREADABLE:
         head = _Head()
     if isinstance(head.type, str) and (code := UNSUPPORTED.get(head.type)):
-        text = f"{head.type} is not supported; items are not kept"
-        raise Refused(text, code, head.event_id)
+        raise Refused(f"{head.type} is not supported; items are not kept", code, head.event_id)
     if "unknown field" in why:
         why += f"; known are {', '.join(OPTIONS)}"
     if is_long and "$.type" in why:

@@ -360,8 +360,7 @@ def transcription(item_id: str, found: TextDelta | Description | events.TurnFail
     place = {"item_id": item_id, "content_index": 0}
     match found:
         case TextDelta():
-            delta = {"type": f"{kind}.delta", **place, "delta": found.text}
-            return [delta] if found.text else []
+            return [{"type": f"{kind}.delta", **place, "delta": found.text}] if found.text else []
         case Description():
             usage = {"type": "duration", "seconds": round(found.audio_s, 3)}
             text = {"transcript": found.text, "usage": usage}

@@ -96,8 +96,7 @@ class RealtimeServer(Service):
     async def serve(self, socket: ClientSocket) -> None:
         """Serve one socket to its end, and hold its session if the link was cut."""
         resume = Resume.parse(socket.query)
-        places = self._admission.places
-        session = places.get(resume.session_id) if resume else self._begin(socket)
+        session = self._admission.places.get(resume.session_id) if resume else self._begin(socket)
         if session is None:
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
@@ -174,7 +173,6 @@ async def _drain(session: ClientSession, within_s: float) -> None:
 
 
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
-ACK_EVERY_S = 0.5
 EVERY_S = 0.5
 PROBE_S = 8.0  # between pings while nothing is unread
 # for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
@@ -242,7 +240,7 @@ class Connection:
         """Acknowledge received audio twice a second, to a client that asked for that."""
         told = self._session.taken
         while True:
-            await anyio.sleep(ACK_EVERY_S)
+            await anyio.sleep(0.5)
             if self._session.conversation.wants.acks and told != self._session.taken:
                 told = self._session.taken
                 self._session.send([{"type": "streamer.ack", **told}])

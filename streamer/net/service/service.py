@@ -332,8 +332,7 @@ class Service(ABC):
             async for _ in signals:
                 if not self._stop.is_set() and (num := len(self._admission.places)):
                     way = f"within {DRAIN_S:g} s; a second Ctrl-C or SIGTERM ends at once"
-                    told = f"answering what was said in open sessions ({num}), {way}"
-                    notices.warning(told)
+                    notices.warning(f"answering what was said in open sessions ({num}), {way}")
                 self.stop()
 
 
