@@ -94,8 +94,7 @@ def test_a_copy_with_its_own_thresholds_has_the_figures_of_the_clips(clips, tmp_
     assert table.endswith(f"written: {card}\n{way}\n")
     gate = json.loads(card.read_text("utf-8"))["gate"]
     for preset in ("fluent", "quality"):
-        turns = [clip[preset] for clip in found]
-        loss = losses_of(turns, [gate[preset]["entropy"]]).mean()
+        loss = losses_of([clip[preset] for clip in found], [gate[preset]["entropy"]]).mean()
         assert f"{loss:.4f}" in next(line for line in table.splitlines() if line.startswith(preset))
         assert (3 * loss + 1) / 4 <= gate[preset]["promise"]["risk"]
     assert gate["quality"]["promise"]["risk"] == 0.4, "half of it needs four clips"

@@ -81,8 +81,7 @@ def metric_names():
     async def told():  # the tasks are those of a loop
         return [service.metrics.text().decode() for service in services]
 
-    texts = anyio.run(told)
-    return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text, re.M)}
+    return {name for text in anyio.run(told) for name in re.findall(r"^(\w+)[{ ]", text, re.M)}
 
 
 def test_manifests_are_of_their_schemas():

@@ -29,8 +29,7 @@ def noise(n, seed=0, channels=1):
 
 
 def hear(chunker, frames, cuts=()):
-    pieces = np.split(frames, sorted(cuts))
-    return np.concatenate([*map(chunker.push, pieces), chunker.finish()])
+    return np.concatenate([*map(chunker.push, np.split(frames, sorted(cuts))), chunker.finish()])
 
 
 @settings(max_examples=60)

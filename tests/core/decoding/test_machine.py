@@ -70,8 +70,7 @@ def test_drafts_after_the_first_one_grow_where_they_may():
         while len(sizes) < 3:
             match machine.next(0.0):
                 case plan.DraftMore(n):
-                    ids = [0, 1, 3, 5, 6, 2, 7, 4][:n]
-                    machine.sequence.extend(ids)
+                    machine.sequence.extend([0, 1, 3, 5, 6, 2, 7, 4][:n])
                     machine.drafted([CALM] * n)
                 case plan.VerifyRequest() as request:
                     sizes.append(len(request.draft))

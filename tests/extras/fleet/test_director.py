@@ -156,8 +156,7 @@ async def test_the_official_client_asks_first_since_it_follows_no_redirect():
         client = openai.AsyncOpenAI(api_key="none", base_url=base)
         with pytest.raises(SecurityError, match="Cross-origin"):
             await client.realtime.connect(model="streamer").enter()
-        address = json.loads((await fetched(url, "/v1/replica"))[1])["url"]
-        base = address.removesuffix("/realtime")
+        base = json.loads((await fetched(url, "/v1/replica"))[1])["url"].removesuffix("/realtime")
         client = openai.AsyncOpenAI(api_key="none", websocket_base_url=base)
         async with client.realtime.connect(model="streamer") as connection:
             assert json.loads(await connection.recv_bytes())["type"] == "session.created"

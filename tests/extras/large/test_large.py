@@ -133,8 +133,7 @@ def prepared_of(model, engine="int8"):
 
 def logits_of(model, engine):
     loaded = load(str(model), "edge", num_slots=1, engine=engine).engine
-    row = Row(loaded.open(), len(loaded.prompt_ids), [7, 8, 9], num_logits=3)
-    return loaded.step([row])[0]
+    return loaded.step([Row(loaded.open(), len(loaded.prompt_ids), [7, 8, 9], num_logits=3)])[0]
 
 
 @pytest.mark.parametrize("engine", ["int8", "int4"])

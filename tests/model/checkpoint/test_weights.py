@@ -272,8 +272,7 @@ def weight(name, change):
 
 
 def cut_short(directory):
-    data = (directory / WEIGHTS).read_bytes()
-    (directory / WEIGHTS).write_bytes(data[:-64])
+    (directory / WEIGHTS).write_bytes((directory / WEIGHTS).read_bytes()[:-64])
 
 
 UP = "model.layers.1.mlp.up_proj.weight"
