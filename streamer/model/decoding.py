@@ -348,3 +348,52 @@ def warm_up(thinker: Thinker) -> None:
             drive(listener.engine, listener.feed(num_logits=k + 1))
     speech = np.ones(num_samples // HOP_SAMPLES, bool)  # a turn may be measured
     f0_of(PitchTrack().push(noise, speech, is_last=True), speech)
+
+
+@dataclass
+class RulesLogitsProcessor:
+    """The rules in transformers' own `generate()`: the oracle that our own loop is tested against.
+
+        prompt_length = input_ids.shape[1]
+        rule = RulesLogitsProcessor(vocabulary, Rules(), Sampling(), prompt_length)
+        end = SentenceStoppingCriteria(vocabulary, Rules(), prompt_length)
+        model.generate(input_ids, logits_processor=[rule], stopping_criteria=[end],
+                       do_sample=False, max_new_tokens=96)
+
+    `do_sample=False` also for sampling: it draws itself, with noise that can be repeated. All ids
+    but the one that our own loop chooses are banned. An id that would complete a loop is replaced
+    by EOS, because a loop stops BEFORE it is committed. Rows that have ended already may hold
+    anything: `generate()` pads them. Every row's prompt is `prompt_length` ids long.
+    """
+
+    vocabulary: Vocabulary
+    rules: Rules
+    sampling: Sampling
+    prompt_length: int
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """`input_ids` [B, L], raw `scores` [B, V]. Returns [B, V]: 0 for one id, else -inf."""
+        vocabulary, rules = self.vocabulary, self.rules
+        found = scores.new_full(scores.shape, BANNED)
+        for row, ids in enumerate(input_ids.tolist()):
+            answer, raw = ids[self.prompt_length :], scores[row].float().cpu().numpy()
+            chosen = choose(raw, answer, vocabulary, rules, self.sampling)
+            ends_unshown = stop(vocabulary, rules, answer, chosen) in NOT_SHOWN
+            found[row, vocabulary.fallback if ends_unshown else chosen] = 0.0
+        return found
+
+
+@dataclass
+class SentenceStoppingCriteria:
+    """True for rows whose last id ends the answer: a sentence end, EOS, the last id allowed."""
+
+    vocabulary: Vocabulary
+    rules: Rules
+    prompt_length: int
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: object) -> Any:
+        """`input_ids` [B, L]. Returns [B] bool."""
+        answers = [ids[self.prompt_length :] for ids in input_ids.tolist()]
+        told = (self.vocabulary, self.rules)
+        ended = [bool(each) and stop(*told, each[:-1], each[-1]) is not None for each in answers]
+        return input_ids.new_tensor(ended).bool()

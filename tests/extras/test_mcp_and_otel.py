@@ -109,7 +109,8 @@ async def test_each_turn_is_a_span_with_seven_levels():
     found, (first, second) = events[-1], spans()
     assert [span.attributes["streamer.turn"] for span in (first, second)] == [0, 1]
     told = second.attributes
-    assert {name: told[f"streamer.{name}.level"] for name in ATTRIBUTES} == found.attributes
+    levels = {name: told[f"streamer.{name}.level"] for name in ATTRIBUTES}
+    assert levels == found.attributes
     assert told["streamer.rate.name"] == found.levels["rate"].name
     assert told["streamer.rate.value"] == found.measures.rate_syllables_per_s
     assert told["streamer.arousal.confidence"] == found.confidence["arousal"]

@@ -211,7 +211,8 @@ def heard_in(thinker, samples, pieces, provisional=False):
         hear(listener, item)
         if getattr(item, "provisional", None) is not None:
             rules = Rules(max_new_tokens=6, min_new_tokens=0)
-            drive(thinker.engine, describe_so_far(listener, item.provisional, rules, Sampling()))
+            steps = describe_so_far(listener, item.provisional, rules, Sampling())
+            drive(thinker.engine, steps)
     for item in cutter.commit():
         hear(listener, item, prefills=False)
     return listener
@@ -245,7 +246,8 @@ def test_the_generate_drafter_keeps_exact_mode_exact(pair, tiny_pair):
     def generating(drafter):
         return GenerateDrafter(drafter.listener, stock)
 
-    found = answer(edge, cloud, Plan(mode="exact", k=3), Sampling(), samples, before=generating)
+    plan = Plan(mode="exact", k=3)
+    found = answer(edge, cloud, plan, Sampling(), samples, before=generating)
     assert found.ids == wanted.ids
     assert found.counts.n_drafted > 0
 

@@ -11,8 +11,7 @@ from streamer.assembly import Models, open_parts, patient
 from streamer.config import Config
 from streamer.core.audio.pcm import on_grid
 from streamer.core.description import Description
-from streamer.core.rules.settings import NOT_SHOWN, stop
-from streamer.model.decoding import BANNED, choose
+from streamer.model.decoding import RulesLogitsProcessor, SentenceStoppingCriteria
 from streamer.model.listener import Listener, hear, items_of
 from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.stream import open_stream
@@ -75,25 +74,12 @@ def inputs_of(listener):
 
 @torch.inference_mode()
 def generated(stock, thinker, samples, rules, sampling):
-    """The ids of `generate()` with the rules as processors; it keeps the id that stopped it. All ids
-    but the chosen one are banned; EOS is in place of one that would complete a loop."""
+    """The ids of `generate()` with the rules as processors; it keeps the id that stopped it."""
     listener = hear_turn(thinker, on_grid(samples))
     told, n = inputs_of(listener), len(listener.sequence.ids)
     listener.close()
-    vocabulary = thinker.vocabulary
-
-    def chooses(ids, scores):
-        answer = ids[0, n:].tolist()
-        chosen = choose(scores[0].numpy(), answer, vocabulary, rules, sampling)
-        is_shown = stop(vocabulary, rules, answer, chosen) not in NOT_SHOWN
-        found = torch.full_like(scores, BANNED)
-        found[0, chosen if is_shown else vocabulary.fallback] = 0.0
-        return found
-
-    def ends(ids, scores, **more):
-        *answer, last = ids[0, n:].tolist()
-        return torch.tensor([stop(vocabulary, rules, answer, last) is not None])
-
+    chooses = RulesLogitsProcessor(thinker.vocabulary, rules, sampling, n)
+    ends = SentenceStoppingCriteria(thinker.vocabulary, rules, n)
     by_rules = {"logits_processor": [chooses], "stopping_criteria": [ends], "do_sample": False}
     found = stock.generate(**told, **by_rules, max_new_tokens=rules.max_new_tokens)
     return found[0, n:].tolist()

@@ -57,7 +57,8 @@ def test_json_and_captions_of_a_recording(found, tmp_path):
 
 def test_praat_reads_the_tiers(found, tmp_path):
     """A quote in a sentence is doubled."""
-    assert write_timeline(replace(found, text='so "loud"'), tmp_path / "s.TextGrid") is None
+    quoted = replace(found, text='so "loud"')
+    assert write_timeline(quoted, tmp_path / "s.TextGrid") is None
     grid = parselmouth.read(str(tmp_path / "s.TextGrid"))
     assert praat(grid, "Get number of tiers") == 3
 
@@ -367,6 +368,7 @@ def test_the_command_shows_them():
     words = ("--mode", "edge", "--filled-pauses")
     _, (_, row), _ = describe(SAMPLES[0], *words)
     assert row["filled_pauses"] == streamer.filled_pauses(SAMPLES[0]).as_json()
-    assert run_here("describe", SAMPLES[0], *words)[1].splitlines()[1].startswith("  填充停顿：")
+    shown = run_here("describe", SAMPLES[0], *words)[1]
+    assert shown.splitlines()[1].startswith("  填充停顿：")
     status, _, err = run_here("describe", "-", *words)
     assert (status, "give a file" in err) == (2, True)
