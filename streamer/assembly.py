@@ -387,8 +387,7 @@ class ModelJudge:
     async def hear(self, samples: Any) -> None:
         mel = self._mel
         windows = tuple(await anyio.to_thread.run_sync(mel.push, samples, limiter=self._threads))
-        n = mel.num_samples
-        await self._target.hear(Heard(0, windows, mel.maximum, num_taken=n))
+        await self._target.hear(Heard(0, windows, mel.maximum, num_taken=mel.num_samples))
 
     async def finish(self, weights: LevelWeights) -> None:
         mel = self._mel

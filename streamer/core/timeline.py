@@ -245,8 +245,7 @@ def conversation_of(speech: Flags) -> Conversation:
     num, talk = speech.sum(0), speech.sum(1)
     pauses = [(end, begin) for (_, end), (begin, _) in itertools.pairwise(runs(num > 0))]
     dead = [(begin, end, "dead air") for begin, end in pauses if end - begin >= DEAD_STEPS]
-    overlaps = [(begin, end, "overlap") for begin, end in runs(num > 1)]
-    marks = sorted(overlaps + dead)
+    marks = sorted([(begin, end, "overlap") for begin, end in runs(num > 1)] + dead)
     speakers = [turn[2] for turn in turns]
     return Conversation(
         talk_share=tuple((talk / talk.sum()).tolist()),

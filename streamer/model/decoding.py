@@ -121,8 +121,7 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
     # sort only that.
     likely = np.flatnonzero(weights >= (1.0 - top_p) * total / len(weights))
     order = likely[np.argsort(-weights[likely], kind="stable")]
-    before = np.cumsum(weights[order]) - weights[order]
-    return np.sort(order[before < top_p * total])
+    return np.sort(order[np.cumsum(weights[order]) - weights[order] < top_p * total])
 
 
 def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:

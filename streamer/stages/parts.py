@@ -42,7 +42,7 @@ from streamer.stages.events import SessionOptions
 
 # With two, which wait for one interpreter lock, 64 streams take a third more CPU time (2026-11).
 NUM_PIECES = 1
-# A verdict may wait until so many windows of 2 s are heard: 50 ms on the embedded pair.
+# Windows of 2 s that are heard before a verdict, at most: 50 ms on the embedded pair.
 MOST_UNHEARD = 5
 CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing

@@ -133,8 +133,7 @@ def test_it_speaks_tls_with_an_authority_of_ones_own(tmp_path):
 
 
 def test_it_needs_nothing_of_streamer_and_names_a_missing_package(tmp_path):
-    source = CLIENT.read_text("utf-8")
-    imports = set(re.findall(r"^ *(?:import|from) (\w+)", source, re.M))
+    imports = set(re.findall(r"^ *(?:import|from) (\w+)", CLIENT.read_text("utf-8"), re.M))
     assert {"websockets", "numpy", "soundfile", "sounddevice"} == imports - sys.stdlib_module_names
     (tmp_path / "soundfile.py").write_text("raise ModuleNotFoundError('No module named it')")
     told = "No module named it; pip install websockets numpy soundfile, or `uv run"

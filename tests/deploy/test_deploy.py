@@ -71,8 +71,7 @@ def metric_names():
     """Names of all series of a server with a link, a verifier and a director."""
     admission = Admission((), 7)
     services = [RealtimeServer(None, admission), VerifierServer(None, MODEL, admission)]
-    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1)
-    watch_link(link, services[0].metrics)
+    watch_link(SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1), services[0].metrics)
     for service in services:
         service.metrics.build("1.2.3")
         service.start(SimpleNamespace(start_soon=lambda *_: None))

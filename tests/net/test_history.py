@@ -66,8 +66,7 @@ TURNS = (bytes(320), bytes(640))
 
 
 def wrong(attempt):
-    is_right = attempt.ids == WANTED[attempt.turn][: len(attempt.ids)]
-    return None if is_right else "other ids"
+    return None if attempt.ids == WANTED[attempt.turn][: len(attempt.ids)] else "other ids"
 
 
 HARM = {

@@ -276,8 +276,7 @@ class Frames(NamedTuple):
 
     def _snr_db(self, spoken: Flags, heard_power: float) -> float | None:
         """Speech over the sound without speech; None for too little of that."""
-        is_near = np.convolve(spoken, np.ones(2 * GUARD_FRAMES + 1), "same") > 0
-        noise = self.power[~is_near]
+        noise = self.power[np.convolve(spoken, np.ones(2 * GUARD_FRAMES + 1), "same") <= 0]
         sounding = noise[noise > DIGITAL_POWER]  # silence that was added tells nothing of the room
         noise = sounding if len(sounding) >= MIN_NOISE_FRAMES else noise
         if len(noise) < MIN_NOISE_FRAMES:

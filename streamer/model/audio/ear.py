@@ -104,8 +104,7 @@ class PitchTrack:
             for window in reversed(windows()):  # the widest one says how loud it is
                 self._look(self._ahead + some * HOP_SAMPLES, window, found)
             rows[some] = found
-        num = len(rows)
-        self._held = self._held[num * HOP_SAMPLES :].copy()
+        self._held = self._held[len(rows) * HOP_SAMPLES :].copy()
         return rows
 
     def _look(self, middles: NDArray[np.int64], window: Window, rows: Floats) -> None:

@@ -121,13 +121,11 @@ class Matrix:
     def __init__(self, values: Floats, bias: Floats | None = None) -> None:
         self.panels = panels(np.asarray(values.T, np.float32))
         self.depth, self._columns = values.shape
-        wide = np.zeros(-(-self._columns // PANEL) * PANEL, np.float32)
-        wide[: self._columns] = 0 if bias is None else bias
-        self._bias = wide
+        self._bias = np.zeros(-(-self._columns // PANEL) * PANEL, np.float32)
+        self._bias[: self._columns] = 0 if bias is None else bias
 
     def __call__(self, rows: Floats) -> Floats:
-        found = np.empty((len(rows), len(self._bias)), np.float32)
-        found[:] = self._bias
+        found = np.tile(self._bias, (len(rows), 1))
         sizes = np.array([len(rows), self.depth, len(self._bias)])
         kernel("filter rows")(rows.reshape(-1), self.panels, sizes, found.reshape(-1))
         return found[:, : self._columns]

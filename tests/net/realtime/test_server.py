@@ -216,8 +216,7 @@ async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path)
                 language = asked.get("language") or "en"
                 told = (await wire.until(ws, "session.updated"))[-1]["session"]["streamer"]
                 assert told["language"] == language
-                events = await wire.describe(ws, pcm(speech(3, 1)))
-                text = wire.text_of(events)
+                text = wire.text_of(await wire.describe(ws, pcm(speech(3, 1))))
                 assert text.isascii() == (language == "en")
                 found = json.loads(await ws.recv())["description"]
                 assert (found["language"], found["text"]) == (language, text)
