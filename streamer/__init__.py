@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from streamer.public import *  # noqa: F403
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __dir__() -> list[str]:

@@ -45,7 +45,7 @@ from streamer.stages.turn import MAX_TURNS, Shared, Turn
 # every 32 ms and must not wait. Nothing else is urgent before a turn's end, which sends the rest.
 PIECE_S = 0.2
 VOICE_PIECE_S = 0.032
-JOINED_BYTES = 32_000  # heard at once, or a little more, where it is late: 1 s at 16 kHz
+JOINED_BYTES = 64_000  # heard at once, or a little more, where it is late: 2 s at 16 kHz
 MAX_QUEUED_S = 5.0  # audio that waits to be heard, after which `feed` waits
 ENDED = "the session has ended; open another one"
 
