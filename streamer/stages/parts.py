@@ -40,7 +40,7 @@ from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import SessionOptions
 
-# With two, which wait for one interpreter lock, 64 streams take a third more CPU time (2026-11).
+# Two contend for the interpreter lock: 64 streams take a third more CPU time (2026-11).
 NUM_PIECES = 1
 # Windows of 2 s that are heard before a verdict, at most: 50 ms on the embedded pair.
 MOST_UNHEARD = 5
@@ -276,7 +276,7 @@ class LocalTarget:
     be in hand then.
 
     verifier_of: of a listener, by level weights. hears_late: all audio waits for the first request.
-    pieces: where pieces of other streams wait for it, MOST_UNHEARD windows wait in the same way.
+    pieces: while others wait there, MOST_UNHEARD windows wait, too.
     """
 
     model: Batcher
@@ -293,7 +293,7 @@ class LocalTarget:
     _asking: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
 
     async def hear(self, heard: Heard) -> None:
-        """Prefill windows; a target elsewhere returns at once."""
+        """Prefill windows, or keep them for later; a target elsewhere returns at once."""
         self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
         is_busy = self.pieces is not None and self.pieces.statistics().tasks_waiting > 0
         num_windows = sum(len(each.windows) for each in self._unheard)

@@ -1,6 +1,6 @@
 """Syllables in frames of log-mel, counted by a small convolutional network, and filled pauses.
 
-Mel frames of 10 ms become steps of 30 ms: three frames of NUM_BANDS bands, each band over its own
+Mel frames of 10 ms become steps of 30 ms: three frames of NUM_BANDS bands, each band less its own
 mean of the second before and 0.12 s after, so that neither gain nor a microphone's colour matters.
 Seven convolutions of three steps follow, all but the first with a residual connection. Two heads
 count: a density of syllables, and the nuclei expected to begin in a step by posteriors of broad
@@ -135,7 +135,7 @@ class Network(NamedTuple):
 
 @functools.cache
 def network() -> Network:
-    """The same for products."""
+    """The shipped weights, as matrices."""
     held = learnt()
     layers = (Matrix(held[f"kernel{i}"], held[f"bias{i}"]) for i in range(len(SPANS)))
     return Network(tuple(layers), Matrix(held["head"], held["head_bias"]), held["mixture"])

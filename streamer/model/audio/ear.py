@@ -74,7 +74,7 @@ def windows() -> tuple[Window, ...]:
 
 
 class PitchTrack:
-    """Rows of one turn, frame i about sample 160 i, the same for every way of cutting. Holds under
+    """F0 candidates of one turn, a row per frame, the same for every way of cutting. Holds under
     0.1 s of samples.
 
     The method is Praat's (Boersma, 1993), and so are its numbers, but for what a stream forbids.

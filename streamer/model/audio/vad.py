@@ -58,7 +58,7 @@ MAX_GAP_FRAMES = 1  # frames below SPEECH that do not end a stretch
 
 
 class VoiceActivity:
-    """Voice activity of one clip; no cut of it changes the frames. Holds under 32 ms of samples."""
+    """Voice activity of one clip; no cut of it changes the frames. Holds under 36 ms of samples."""
 
     def __init__(self) -> None:
         # where the last frame at or above the threshold ends
@@ -77,7 +77,7 @@ class VoiceActivity:
 
     def push(self, samples: Floats, is_last: bool = False) -> list[Frame]:
         """Takes samples [n] float32; returns the frames that are now complete. is_last: the clip
-        ends here. A rest is judged with zeros after it, and counts for nothing."""
+        ends here. An incomplete frame is padded with zeros, and not counted."""
         missing = (CONTEXT_SAMPLES - len(self._rest) - len(samples)) % FRAME_SAMPLES * is_last
         frames = self._hear(np.concatenate([samples, np.zeros(missing, np.float32)]))
         for frame in frames[:-1] if missing else frames:

@@ -254,8 +254,8 @@ def sigmoid(x):
 def judge_frames(fed, recur, state, out, gates, chances):
     """The chance of speech in each frame [n], by an LSTM and a single unit.
 
-    fed [n, 4 * width]: each frame's input to the gates: enter, stay, value, show. recur: the same
-    of the frame before, a matrix in panels. state [2 * width]: hidden, then cell, which go on. out
+    fed [n, 4 * width]: each frame's input to the gates: enter, stay, value, show. recur: the
+    recurrent weights, in panels. state [2 * width]: hidden, then cell, which go on. out
     [width + 1]: the unit and its bias. gates [4 * width]: memory.
     """
     width = len(state) // 2
@@ -275,7 +275,7 @@ def judge_frames(fed, recur, state, out, gates, chances):
 
 
 # F0 as Praat finds it: the method is Boersma's (1993), the costs are Praat's own (Pitch.cpp).
-LEAST_STRENGTH = f4(0.225)  # of a peak: half of what makes a frame voiced
+LEAST_STRENGTH = f4(0.225)  # of a peak: half of VOICED
 VOICED = f4(0.45)
 SILENT = f4(0.03)  # of the loudest frame
 OCTAVE_COST = f4(0.01)  # per octave: of two periods that fit, the shorter one
@@ -288,7 +288,7 @@ _NEVER = f4(-1e9)
 def cut_frames(samples, bell, middles, reach, peaks, frames):
     """Stretches of `samples` under a bell [k] around `middles` [n] into `frames` [n, at least k];
     zeros follow. peaks [n]: the largest sample near each middle. reach: samples on each side of a
-    middle for the mean that is taken off, and for the peak.
+    middle, for the mean that is subtracted and for the peak.
     """
     period, near = reach[0], reach[1]
     half = len(bell) // 2

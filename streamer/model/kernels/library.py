@@ -2,7 +2,7 @@
 
 `kernel` gives a function of machine code. Loading it takes LLVM alone: numba, which compiles it,
 would cost a start 0.5 s of CPU time and 80 MB, so `write_kernels` runs in a process of its own. The
-function takes two tables: each array's address, and the sizes of all.
+machine code takes two tables: each array's address, and the sizes of all.
 
 Another user who can write the files runs code as this one. So they lie in `streamer/kernels` of
 `$NUMBA_CACHE_DIR` or else `$XDG_CACHE_HOME` (`~/.cache`), with mode 700, and are used only where no
@@ -72,7 +72,7 @@ _OTHER = "float32" if KEEPS_HALVES else "uint16"
 USUAL = [name for name in KERNELS if _OTHER not in name]  # of the shipped pair
 
 
-# Called before kernels are compiled, which takes seconds; the argument: they are kept on disk.
+# Called before compiling, which takes seconds; the argument: whether kernels are kept on disk.
 on_compiling: list[Callable[[bool], None]] = [lambda is_kept: None]
 
 
@@ -147,7 +147,7 @@ def panels(matrix: NDArray[Any]) -> NDArray[Any]:
 
 @functools.cache
 def kernel(name: str) -> Kernel:
-    """One of KERNELS. Compiles it, and with it all USUAL ones if it is one, where it is not kept.
+    """One of KERNELS, compiled where it is not kept, with all USUAL ones if it is one.
 
     Raises ModelError; warns (ModelWarning) where it cannot be kept.
     """
