@@ -301,9 +301,8 @@ class LocalTarget:
             await self._hear_all()
 
     async def _hear_all(self) -> None:
-        unheard, self._unheard = self._unheard, []
-        for heard in unheard:
-            if (steps := self.hearer.hear(heard)) is not None:
+        while self._unheard:
+            if (steps := self.hearer.hear(self._unheard.pop(0))) is not None:
                 await self.model.submit(steps)
 
     def finish(self, closed: Closed, weights: LevelWeights) -> None:

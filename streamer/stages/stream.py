@@ -45,7 +45,7 @@ from streamer.stages.turn import MAX_TURNS, Shared, Turn
 # every 32 ms and must not wait. Nothing else is urgent before a turn's end, which sends the rest.
 PIECE_S = 0.2
 VOICE_PIECE_S = 0.032
-JOINED_BYTES = 64_000  # heard at once, or a little more, where it is late: 2 s at 16 kHz
+JOINED_S = 2.0  # heard at once, or a little more, where it is late and nothing is shown live
 MAX_QUEUED_S = 5.0  # audio that waits to be heard, after which `feed` waits
 ENDED = "the session has ended; open another one"
 
@@ -102,7 +102,9 @@ class LiveSession:
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
         # each call of `feed` with a recording goes on at once
         self._piece_bytes = 1 if options.is_recording else int(second * piece_s)
-        self._joined_bytes = int(second * MAX_QUEUED_S) if options.is_recording else JOINED_BYTES
+        shows_live = options.measures or options.live_update_s or options.coach
+        joined_s = MAX_QUEUED_S if options.is_recording else PIECE_S if shows_live else JOINED_S
+        self._joined_bytes = int(second * joined_s)
         self._most_bytes = int(second * MAX_QUEUED_S)
         # Audio and requests that wait for `_run`, in order.
         self._requests: deque[Request] = deque()

@@ -135,8 +135,7 @@ def form_signal(row, form, answer, token):
     if len(scores) == 1:
         return 0, log_prob
     chances = np.exp(scores - np.logaddexp.reduce(scores))
-    entropy = -sum(p * math.log(p) for p in chances if p > 0)
-    return entropy, log_prob
+    return -sum(p * math.log(p) for p in chances if p > 0), log_prob
 
 
 @settings(max_examples=60)
@@ -214,8 +213,7 @@ def drafted(drafter, n, rules, most=0):
     num_steps = 0
     vocabulary = drafter.listener.thinker.vocabulary
     while not ids or stop(vocabulary, rules, ids[:-1], ids[-1]) is None:
-        steps = counted(drafter.draft(n, most))
-        found, told, num = drive(drafter.listener.engine, steps)
+        found, told, num = drive(drafter.listener.engine, counted(drafter.draft(n, most)))
         ids, signals, num_steps = ids + found, signals + told, num_steps + num
     return ids, signals, num_steps
 

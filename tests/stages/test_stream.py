@@ -1,10 +1,11 @@
 """The stages on real models: any capacity, any delay, any point of cancellation."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
+import numpy as np
 import pytest
 from speech import RATE_HZ, Between, Passing, pcm, slots_free, speech
 from toy_parts import Decoding, toy_parts
@@ -213,6 +214,7 @@ async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
 async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
     async with opened(models_of(mode="gated")) as parts, anyio.create_task_group() as group:
         target, cutter = parts.target(), parts.cut(SessionOptions(), True)
+        calm = replace(parts.cloud, pieces=None).listen(parts.plan.rules)
         parts.pieces.acquire_on_behalf_of_nowait(group)
         group.start_soon(parts.pieces.acquire)  # a piece that waits
         await anyio.wait_all_tasks_blocked()
@@ -221,9 +223,12 @@ async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
             for item in cutter.push(data[at : at + 4 * RATE_HZ]):
                 if isinstance(item, Heard) and item.windows:
                     await target.hear(item)
+                    await calm.hear(item)
                     positions.append(target.hearer.sequence.n_cached)
             if len(positions) == MOST_UNHEARD + 2:
                 parts.pieces.release_on_behalf_of(group)
         heard = [0] * (MOST_UNHEARD + 1) + list(range(MOST_UNHEARD + 1, len(positions)))
         assert [(n - positions[0]) // 50 for n in positions] == heard
+        assert np.array_equal(target.hearer.features(), calm.hearer.features())
         target.close()
+        calm.close()

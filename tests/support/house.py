@@ -179,8 +179,7 @@ class Returning:
                 self._num_sent = 0  # what was sent before its name was known has gone with it
             else:
                 self._go_on(json.loads(await ws.recv()))
-            sending = asyncio.create_task(self._send(ws))
-            stack.callback(sending.cancel)
+            stack.callback(asyncio.create_task(self._send(ws)).cancel)
             await self._receive(ws)
 
     def _go_on(self, event):

@@ -293,8 +293,7 @@ def gumbel(seed: int, index: int, ids: NDArray[np.int64]) -> NDArray[np.float64]
     stream = _mix(_mix(key) + place * _GOLDEN)
     bits = _mix(stream ^ _mix((ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN))
     # 52 bits and a half: strictly between 0 and 1, and exact in float64
-    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-    return -np.log(-np.log(uniform))
+    return -np.log(-np.log(((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52))
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -181,11 +181,11 @@ class Conversation:
         if self.kind == "transcription":
             raise c.Refused("a transcription session answers by itself", "unsupported")
         turns = self.turns
+        may_ask, self._may_ask = self._may_ask, False
         if turns.is_unasked:
             self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
             turns.asked = turns.committed
             return None
-        may_ask, self._may_ask = self._may_ask, False
         if may_ask:  # the turn is answered by itself
             response = self._item(turns.asked, "resp")
             has_begun = self._answer is not None and self._answer.id == response

@@ -106,8 +106,7 @@ def test_the_same_for_every_cut(seed, cuts):
     )
     speech = chance.random(80) > 0.3
     whole, voice = Voice().push(steps, speech), Voice()
-    ends = [0, *sorted(cuts), 80]
-    slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
+    slices = [slice(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), 80])]
     parts = [voice.push(steps[each], speech[each]) for each in slices]
     for name in ("loudness", "tempo", "melody", "trust"):
         joined = np.concatenate([getattr(part, name) for part in parts])
@@ -179,8 +178,7 @@ async def coached(samples, coach, size=8_000, **options):
             await session.end()
 
         group.start_soon(speak)
-        events = [event async for event in session]
-        return events, session.baseline
+        return [event async for event in session], session.baseline
 
 
 async def test_a_reading_that_grows_fast_is_told():

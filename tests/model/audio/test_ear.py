@@ -157,8 +157,7 @@ def test_noise_silence_and_a_hum_have_no_pitch():
     soft = np.concatenate([voice, 1e-3 * voice])  # 60 dB under the loudest
     assert (track(soft)[160:] == 0).all()
     # a hum where nobody speaks
-    hum = 5 * pulses(np.full(48_000, 400.0))
-    samples = np.concatenate([hum, pulses(np.full(24_000, 120.0))])
+    samples = np.concatenate([5 * pulses(np.full(48_000, 400.0)), pulses(np.full(24_000, 120.0))])
     found = track(samples, np.arange(450) > 305)
     assert not found[:306].any()
     assert found[310:-10] == pytest.approx(120, rel=0.01)

@@ -210,8 +210,7 @@ async def one_turn(describer, file):
         await session.feed(file.read_bytes()[44:])
         await session.commit()
         started = anyio.current_time()
-        events = [event async for event in session]
-        return events, anyio.current_time() - started
+        return [event async for event in session], anyio.current_time() - started
 
 
 async def turn(describer, file, name, found):

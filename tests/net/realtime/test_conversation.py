@@ -101,15 +101,17 @@ async def test_a_response_without_a_turn():
 
 
 async def test_one_response_is_in_progress_until_it_is_cancelled():
-    """A second request is taken, a third refused; others cannot be cancelled."""
+    """A second request is refused; others cannot be cancelled. One for no turn is empty."""
     async with talking(waits=True, is_slow=True) as talk:
-        (error,) = await errors_of(talk, BINARY, SOUND, COMMIT, ANSWER, ANSWER, ANSWER)
+        (error,) = await errors_of(talk, BINARY, SOUND, COMMIT, ANSWER, ANSWER)
         assert error["code"] == "conversation_already_has_active_response"
         (error,) = await errors_of(talk, CANCEL | {"response_id": "resp_x"})
         assert error["code"] == "response_cancel_not_active"
         assert error["message"].startswith("Cancellation failed: "), "as clients match it"
         *_, done = responses_of(await talk.say(CANCEL))
         assert done["status"] == "cancelled"
+        *_, done = responses_of(await talk.say(CREATE))
+        assert (done["status"], done["output"]) == ("completed", [])
         (error,) = await errors_of(talk, CANCEL)
         assert error["code"] == "response_cancel_not_active"
 
