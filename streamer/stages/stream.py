@@ -45,7 +45,7 @@ from streamer.stages.turn import MAX_TURNS, Shared, Turn
 # every 32 ms and must not wait. Nothing else is urgent before a turn's end, which sends the rest.
 PIECE_S = 0.2
 VOICE_PIECE_S = 0.032
-JOINED_S = 2.0  # heard at once, or a little more, where it is late and nothing is shown live
+JOINED_S = 1.0  # heard at once, or a little more, where it is late and nothing is shown live
 MAX_QUEUED_S = 5.0  # audio that waits to be heard, after which `feed` waits
 ENDED = "the session has ended; open another one"
 

@@ -29,8 +29,8 @@ OVER_ROOM = 6  # 8 dB, in energy
 BEFORE_SAMPLES = RUMBLE_SAMPLES + 2 * SOUND_SAMPLES - 2  # that a sample's level is judged by
 # This loud it is a sound in any room: of somebody who speaks over loud music nothing is cut.
 LOUD_DBFS = -35.0
-# The quietest steady stretch so far gives the level of the room. A stretch is steady within 3 dB of
-# the one before it, so noise after digital silence becomes steady a little later.
+# The room's level is that of the quietest steady stretch so far. A stretch is steady if its level
+# is within 3 dB of that of the stretch before it.
 STEADY = 2  # in energy
 # Heard before the first sound is known as one, and after the last: speech rises and fades. Where
 # the turn itself has no more, silence stands for it: so the first sound has its place in a frame.

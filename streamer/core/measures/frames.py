@@ -107,7 +107,7 @@ class Growing:
 
     @property
     def values(self) -> NDArray[Any]:
-        """All values so far, in an array that later appends do not change."""
+        """All values so far. Later appends do not change this array."""
         if len(self._pieces) > 1:
             self._pieces = [np.concatenate(self._pieces)]
         return self._pieces[0]
