@@ -91,7 +91,7 @@ class PitchTrack:
 
     def push(self, samples: Floats, speech: Flags, is_last: bool = False) -> Floats:
         """Take samples [n]. Returns the rows that are complete [m, NUM_COLUMNS], zeros
-        without speech. speech: flags of the frames from the next row on. is_last: silence follows."""
+        without speech. speech: flags, from the next row on. is_last: silence follows."""
         silence = np.zeros(self._ahead if is_last else 0, np.float32)
         self._held = np.concatenate([self._held, samples, silence], dtype=np.float32)
         room = len(self._held) - 2 * self._ahead  # from the next frame's middle on
