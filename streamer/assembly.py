@@ -388,6 +388,7 @@ class ModelJudge:
         mel = self._mel
         windows = tuple(await anyio.to_thread.run_sync(mel.push, samples, limiter=self._threads))
         await self._target.hear(Heard(0, windows, mel.maximum, num_taken=mel.num_samples))
+        await self._target.prefilled()
 
     async def finish(self, weights: LevelWeights) -> None:
         mel = self._mel

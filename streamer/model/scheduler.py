@@ -50,7 +50,9 @@ def drive(engine: Engine, steps: Steps[T]) -> T:
         return over.value
 
 
-Job = Any  # `steps`, and once they are done their `value`, or the `error` that ended them
+# `steps`, and once they are done their `value`, or the `error` that ended them; `is_urgent`: the
+# others may wait
+Job = Any
 
 
 @dataclass(slots=True)
@@ -105,7 +107,7 @@ class StepScheduler:
         wanted = [(job, one) for job, hand in hands if isinstance(one := hand.wanted, Encode)]
         if not wanted:
             return []
-        wanted.sort(key=lambda one: not one[1].is_urgent)
+        wanted.sort(key=lambda one: (not one[0].is_urgent, not one[1].is_urgent))
         length = wanted[0][1].features.shape[-1]
         chosen = [one for one in wanted if one[1].features.shape[-1] == length]
         chosen = chosen[: self._engine.tower.windows_at_once]
@@ -139,7 +141,7 @@ class StepScheduler:
             if isinstance(row := hand.wanted, Row):
                 is_short = row.num_logits > 0 and len(row.ids) <= SHORT_IDS
                 (short if is_short else long).append((job, row))
-        long.sort(key=lambda one: one[1].num_logits == 0)
+        long.sort(key=lambda one: (not one[0].is_urgent, one[1].num_logits == 0))
         planned = [(job, _piece(row, self._hands[job].num_fed, SHORT_IDS)) for job, row in short]
         budget = PREFILL_IDS
         for job, row in long:

@@ -170,8 +170,11 @@ def poster() -> Callable[[Callable[[], object]], object]:
 
 
 @dataclass(eq=False)
-class _Ticket:
+class Ticket:
+    """Steps in hand. is_urgent: before those that are not."""
+
     steps: Any
+    is_urgent: bool = True
     is_done: anyio.Event = field(default_factory=anyio.Event)
     value: Any = None
     error: Exception | None = None
@@ -189,8 +192,8 @@ class Batcher:
         self.listen = listen
         self._rounds = rounds
         self._name = name
-        self._inbox: queue.SimpleQueue[tuple[_Ticket, bool] | None] = queue.SimpleQueue()
-        self._in_hand: set[_Ticket] = set()
+        self._inbox: queue.SimpleQueue[tuple[Ticket, bool] | None] = queue.SimpleQueue()
+        self._in_hand: set[Ticket] = set()
         self._is_closed = False
         self._post: Callable[[Callable[[], object]], object] = lambda call: None
 
@@ -214,26 +217,43 @@ class Batcher:
         self._inbox.put(None)
         self._thread.join(wait_s)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has steps in hand."""
+        return bool(self._in_hand) or not self._inbox.empty()
+
     async def submit(self, steps: Any) -> Any:
-        """The value that `steps` return. Raises their errors.
+        """The value that `steps` return. Raises their errors, and as `begin`.
 
         A caller that is cancelled waits until the engine has let go of its steps: then its slot may
-        be closed. Raises RuntimeError when the batcher is closed.
+        be closed.
         """
+        return await self.finished(self.begin(steps))
+
+    def begin(self, steps: Any, is_urgent: bool = True) -> Ticket:
+        """Hand steps over. Raises RuntimeError when the batcher is closed."""
         if self._is_closed:
             raise RuntimeError(CLOSED)
-        ticket = _Ticket(steps)
+        ticket = Ticket(steps, is_urgent)
         self._inbox.put((ticket, True))
+        return ticket
+
+    async def finished(self, ticket: Ticket) -> Any:
+        """As `submit`, for steps that have begun."""
         try:
             await ticket.is_done.wait()
         except anyio.get_cancelled_exc_class():
-            self._inbox.put((ticket, False))
-            with anyio.CancelScope(shield=True):  # bounded: one round
-                await ticket.is_done.wait()
+            await self.drop(ticket)
             raise
         if ticket.error is not None:
             raise ticket.error
         return ticket.value
+
+    async def drop(self, ticket: Ticket) -> None:
+        """Wait until the engine has let go of the steps, done or not."""
+        self._inbox.put((ticket, False))
+        with anyio.CancelScope(shield=True):  # bounded: one round
+            await ticket.is_done.wait()
 
     def _run(self) -> None:
         """The thread: take submissions, run a round, hand out results."""
@@ -260,7 +280,7 @@ class Batcher:
                 self._finish(ticket)
         return True
 
-    def _finish(self, ticket: _Ticket) -> None:
+    def _finish(self, ticket: Ticket) -> None:
         self._in_hand.discard(ticket)
         with suppress(RuntimeError):  # the event loop is gone, and with it all that waited
             self._post(ticket.is_done.set)
@@ -273,7 +293,7 @@ class LocalTarget:
     is_up: whether it is worth asking for this turn now, where its cloud is up: after a missed
     deadline only once it has answered, since each request would cost a budget. traffic: bytes up
     and down, on the way to a target elsewhere. It holds a KV slot until it is closed; no call may
-    be in hand then.
+    be in hand then, and `stop` comes before.
 
     verifier_of: of a listener, by level weights. hears_late: all audio waits for the first request.
     pieces: while others wait there, MOST_UNHEARD windows wait, too.
@@ -287,30 +307,56 @@ class LocalTarget:
     is_up: bool = True
     traffic: tuple[int, int] = (0, 0)
     _unheard: list[Heard] = field(default_factory=list)  # the edge holds their windows, too
+    _hearing: Ticket | None = None
     _end: tuple[Closed, LevelWeights] | None = None
     _verifier: Any = None  # model/decoding.py's Decoder, once the turn's end is heard
     # a late verdict's request is not overtaken
     _asking: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
 
     async def hear(self, heard: Heard) -> None:
-        """Prefill windows, or keep them for later; a target elsewhere returns at once."""
+        """Begin to prefill windows, or keep them for later. An error comes with the next wait."""
         self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
-        is_busy = self.pieces is not None and self.pieces.statistics().tasks_waiting > 0
+        is_busy = self.pieces is not None and (
+            self.model.is_busy or self.pieces.statistics().tasks_waiting > 0
+        )
         num_windows = sum(len(each.windows) for each in self._unheard)
         if not (self.hears_late or (is_busy and num_windows <= MOST_UNHEARD)):
-            await self._hear_all()
+            self._go_on(is_urgent=False)
 
-    async def _hear_all(self) -> None:
+    @property
+    def is_hearing(self) -> bool:
+        """Whether steps are in hand that nobody waits for."""
+        return self._hearing is not None and not self._hearing.is_done.is_set()
+
+    def _go_on(self, is_urgent: bool) -> None:
+        """Hear all that is unheard; steps that do so already take in what comes meanwhile."""
+
+        def steps(first: Any) -> Any:
+            more = first
+            while more is not None:
+                yield from more
+                more = self._next()
+
+        has_failed = self._hearing is not None and self._hearing.error is not None
+        if not (self.is_hearing or has_failed) and (first := self._next()) is not None:
+            self._hearing = self.model.begin(steps(first), is_urgent)
+
+    def _next(self) -> Any:
+        """Steps for the next items that need some."""
         while self._unheard:
             if (steps := self.hearer.hear(self._unheard.pop(0))) is not None:
-                await self.model.submit(steps)
+                return steps
+        return None
 
     def finish(self, closed: Closed, weights: LevelWeights) -> None:
         """The turn is over; requests may come. A target elsewhere hears it at once."""
         self._end = closed, weights
 
     async def prefilled(self) -> None:
-        """Wait until all is prefilled, as `hear` has here; briefly where the target is away."""
+        """Wait until all that has begun is prefilled; briefly where the target is away."""
+        if self._hearing is not None:
+            self._hearing.is_urgent = True
+            await self.model.finished(self._hearing)
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Verify a block. Raises the model's errors; elsewhere TargetLost where waiting is in
@@ -327,9 +373,16 @@ class LocalTarget:
             return
         assert self._end is not None
         closed, weights = self._end
-        await self._hear_all()
+        await self.prefilled()
+        self._go_on(is_urgent=True)
+        await self.prefilled()
         await self.model.submit(self.hearer.finish(closed.rest, closed.maximum, prefills))
         self._verifier = self.verifier_of(self.hearer, weights=weights)
+
+    async def stop(self) -> None:
+        """Hear no more: it may be closed then."""
+        if self._hearing is not None and self.is_hearing:
+            await self.model.drop(self._hearing)
 
     def failed(self) -> None:
         """A verdict did not come in time."""

@@ -108,7 +108,7 @@ class Turn:
         try:
             failure = await self._prefilled()
             if failure is not None:
-                self._give_back()
+                await self._let_go()
                 await self._take_items()
             if self.closed is not None:  # else it was cleared, and nothing is left to tell
                 await self._be_first()
@@ -119,6 +119,7 @@ class Turn:
             elif self.closed is not None:
                 await send(self._shared.out, TurnFailed(self.number, failure))
         finally:
+            await self._let_go()
             self.end()
 
     def end(self) -> None:
@@ -134,6 +135,12 @@ class Turn:
         """Wait until the turns before are over."""
         while (first := self._shared.turns[0]) is not self:
             await first.is_over.wait()
+
+    async def _let_go(self) -> None:
+        """Give back the slots, once the cloud hears no more of this turn."""
+        if self.cloud is not None:
+            await self.cloud.stop()
+        self._give_back()
 
     def _give_back(self) -> None:
         """The slots; a second call does nothing."""
@@ -188,15 +195,14 @@ class Turn:
         """Prefill complete windows on both models at once; begin a live update where one is due.
         An update gives way to the edge's own steps."""
         steps = None if self.edge is None else self.edge.hear(heard)
-        async with anyio.create_task_group() as both:
-            if self.cloud is not None:
-                both.start_soon(quietly, self.cloud.hear, heard)
-            if steps is not None:
-                if self._update is not None:  # the next one need not wait for its thread
-                    self._update.cancel()
-                    self._update = None
-                async with self._on_edge:
-                    await self._parts.edge.submit(steps)
+        if self.cloud is not None:
+            await self.cloud.hear(heard)  # it waits for no model
+        if steps is not None:
+            if self._update is not None:  # the next one need not wait for its thread
+                self._update.cancel()
+                self._update = None
+            async with self._on_edge:
+                await self._parts.edge.submit(steps)
         if heard.provisional is not None and self.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
             self._update = anyio.CancelScope()
@@ -241,7 +247,7 @@ class Turn:
                 end = TurnFailed(self.number, str(lost), is_target_lost=True)
             except Exception as error:  # this turn's alone
                 end = TurnFailed(self.number, reason_of(error))
-            if not answer.num_open:
+            if not answer.num_open and (self.cloud is None or not self.cloud.is_hearing):
                 self._give_back()
             # before waiting for a target that was too slow already
             await send(self._shared.out, end)

@@ -38,6 +38,7 @@ NUM_IDS = 20
 @dataclass(eq=False)
 class Job:
     steps: object
+    is_urgent: bool = True
     value: object = None
     error: Exception | None = None
 

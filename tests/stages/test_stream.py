@@ -57,7 +57,8 @@ def anyhow(monkeypatch):
         monkeypatch.setattr(turn_module, "MAX_ITEMS", chance.choice([1, 2, 7]))
         monkeypatch.setattr(stream_module, "MAX_EVENTS", chance.choice([1, 3, 40]))
         monkeypatch.setattr(stream_module, "MAX_QUEUED_S", chance.choice([0.1, 0.3, 5.0]))
-        monkeypatch.setattr(stream_module, "PIECE_S", chance.choice([0.01, 0.1]))
+        for name in ("PIECE_S", "SHOWN_S"):
+            monkeypatch.setattr(stream_module, name, chance.choice([0.01, 0.1]))
         late = partial(Late, chance=chance)
         return Between(parts, batcher_of=late, target_of=late)
 
@@ -197,17 +198,17 @@ async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
     for other in others:
         parts.pieces.acquire_on_behalf_of_nowait(other)
     async with open_stream(parts, SessionOptions()) as stream:
-        await stream.feed(bytes(6_400))  # a piece, which waits
+        await stream.feed(bytes(16_000))  # a piece, which waits
         await anyio.wait_all_tasks_blocked()
         assert await stream.commit() == 0
         found = [(await _described(stream)).audio_s]  # then its turn is closed
-        await stream.feed(bytes(6_400))
+        await stream.feed(bytes(16_000))
         await anyio.wait_all_tasks_blocked()
         assert stream.backlog["turns"] == 0, "the piece waits"
         parts.pieces.release_on_behalf_of(others[0])
         await stream.end()
         found.append((await _described(stream)).audio_s)
-    assert found == [0.2, 0.2]
+    assert found == [0.5, 0.5]
     assert parts.pieces.borrowed_tokens == NUM_PIECES - 1
 
 
@@ -222,8 +223,9 @@ async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
         for at in range(0, len(data), 4 * RATE_HZ):  # bytes of 2 s
             for item in cutter.push(data[at : at + 4 * RATE_HZ]):
                 if isinstance(item, Heard) and item.windows:
-                    await target.hear(item)
-                    await calm.hear(item)
+                    for each in (target, calm):
+                        await each.hear(item)
+                        await each.prefilled()
                     positions.append(target.hearer.sequence.n_cached)
             if len(positions) == MOST_UNHEARD + 2:
                 parts.pieces.release_on_behalf_of(group)

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,19 +30,17 @@ from streamer.core.timeline import Curves
 from streamer.model.audio.density import STEP_FRAMES, Density
 from streamer.model.audio.mel import MelFrames
 from streamer.model.audio.vad import FRAME_SAMPLES, Frame
-from streamer.model.kernels.library import NUM_CANDIDATES, kernel
+from streamer.model.kernels.library import LEAD, NUM_CANDIDATES, PANEL, kernel
 
 MIN_HZ = 60.0
 MAX_HZ = 500.0
 # Each for voices that go no lower. With a fourth window 0.97 of the medians of 498 recordings of
 # training's people agree with Praat's, too, and of the SDs (2026-11).
 FLOORS_HZ = (60.0, 84.0, 150.0)
-NUM_POINTS = (1080, 768, 432)  # of each transform: quick, and no lag that is read wraps round
 PERIODS = 3  # of the floor, in a window
 FIRST_LAG = int(SAMPLE_RATE_HZ / MAX_HZ)
 PEAK_COLUMN = 2 * NUM_CANDIDATES * len(FLOORS_HZ)
 NUM_COLUMNS = PEAK_COLUMN + 1  # of a row: F0 and strength of each window, and how loud it is
-BLOCK_FRAMES = 20  # at once: arrays of over 128 KB would be mapped anew each time
 SILENT_PEAK = 1e-9
 
 
@@ -53,7 +51,6 @@ class Window(NamedTuple):
     floor_hz: float
     bell: Floats
     scale: Floats
-    num_points: int
     columns: tuple[int, int]
 
 
@@ -61,15 +58,15 @@ class Window(NamedTuple):
 def windows() -> tuple[Window, ...]:
     """One for each of FLOORS_HZ."""
     found: list[Window] = []
-    for floor_hz, num_points in zip(FLOORS_HZ, NUM_POINTS, strict=True):
+    for floor_hz in FLOORS_HZ:
         half = int(PERIODS / floor_hz * SAMPLE_RATE_HZ / 2) - 1
         hanning = np.hanning(2 * half + 2)[1:-1]
         num_lags = 2 * half // PERIODS + 4
-        own = np.fft.irfft(np.abs(np.fft.rfft(hanning, num_points)) ** 2, num_points)
+        own = np.correlate(hanning, hanning, "full")[2 * half - 1 :]
         scale = (own[0] / own[:num_lags]).astype(np.float32)
         at = 2 * NUM_CANDIDATES * len(found)
         columns = at, at + NUM_CANDIDATES
-        found.append(Window(floor_hz, hanning.astype(np.float32), scale, num_points, columns))
+        found.append(Window(floor_hz, hanning.astype(np.float32), scale, columns))
     return tuple(found)
 
 
@@ -98,29 +95,23 @@ class PitchTrack:
         num = -(-room // HOP_SAMPLES) if is_last else max(0, room // HOP_SAMPLES + 1)
         spoken = np.flatnonzero(speech[:num])
         rows = np.zeros((min(num, len(speech)), NUM_COLUMNS), np.float32)
-        for at in range(0, len(spoken), BLOCK_FRAMES):
-            some = spoken[at : at + BLOCK_FRAMES]
-            found = np.zeros((len(some), NUM_COLUMNS), np.float32)
-            for window in reversed(windows()):  # the widest one says how loud it is
-                self._look(self._ahead + some * HOP_SAMPLES, window, found)
-            rows[some] = found
+        found = np.zeros((len(spoken), NUM_COLUMNS), np.float32)
+        for window in reversed(windows()):  # the widest one says how loud it is
+            self._look(self._ahead + spoken * HOP_SAMPLES, window, found)
+        rows[spoken] = found
         self._held = self._held[len(rows) * HOP_SAMPLES :].copy()
         return rows
 
     def _look(self, middles: NDArray[np.int64], window: Window, rows: Floats) -> None:
         """Fill the window's columns of the rows, around the held samples `middles`."""
         period = int(SAMPLE_RATE_HZ / window.floor_hz)
-        reach = np.array([period, period // 2 + 1])
-        peaks = np.empty(len(rows), np.float32)
-        frames = np.empty((len(rows), window.num_points), np.float32)
-        kernel("cut frames")(self._held, window.bell, middles, reach, peaks, frames)
-        rows[:, PEAK_COLUMN] = peaks
-        spectrum = np.fft.rfft(frames)
-        curves: Any = np.fft.irfft(spectrum.real**2 + spectrum.imag**2, window.num_points)
-        columns = np.array([FIRST_LAG, *window.columns])
+        sizes = np.array([FIRST_LAG, period, period // 2 + 1, *window.columns, PEAK_COLUMN])
         limits = np.array([SAMPLE_RATE_HZ, window.floor_hz, MAX_HZ], np.float32)
-        work = np.empty(NUM_CANDIDATES, np.float32)
-        kernel("find peaks")(curves, window.scale, columns, limits, work, rows)
+        frame = np.zeros(LEAD + len(window.bell) + PANEL, np.float32)
+        curve = np.empty(-(-(len(window.scale) - FIRST_LAG) // PANEL) * PANEL, np.float32)
+        memory = frame, curve, np.empty(NUM_CANDIDATES, np.float32)
+        given = self._held, middles, window.bell, window.scale, sizes, limits
+        kernel("find candidates")(*given, *memory, rows)
 
 
 def f0_of(rows: Floats, speech: Flags) -> Floats:

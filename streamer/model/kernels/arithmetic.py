@@ -18,7 +18,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from streamer.model.kernels.library import NUM_CANDIDATES, PANEL
+from streamer.model.kernels.library import LEAD, NUM_CANDIDATES, PANEL
 
 # Rows of a tile, whose sums stay in registers: AVX-512 has 32 of 16 lanes, others 16 of 8 (AVX2) or
 # 32 of 4. More than 8 rows need more addresses than x86-64 has registers: tiles of 12 took 1.2 to
@@ -282,72 +282,89 @@ OCTAVE_COST = f4(0.01)  # per octave: of two periods that fit, the shorter one
 JUMP_COST = f4(0.35)  # per octave from one frame to the next
 VOICING_COST = f4(0.14)  # from voiced to unvoiced, or back
 _NEVER = f4(-1e9)
+squares = make_fold("squares")
 
 
 @part
-def cut_frames(samples, bell, middles, reach, peaks, frames):
-    """Stretches of `samples` under a bell [k] around `middles` [n] into `frames` [n, at least k];
-    zeros follow. peaks [n]: the largest sample near each middle. reach: samples on each side of a
-    middle, for the mean that is subtracted and for the peak.
+def find_candidates(samples, middles, bell, scale, sizes, limits, frame, curve, work, rows):
+    """Fill `rows` [n, columns] with the F0 candidates of stretches of `samples` around `middles`
+    [n], under a bell [k], and with how loud each is.
+
+    scale [lags]: over the bell's own autocorrelation. sizes: the first lag, samples on each side of
+    a middle, for the mean that is subtracted and for the peak, and the columns at which
+    frequencies, strengths and the peak begin. limits: samples per second, lowest and highest
+    frequency in Hz. Memory: frame [LEAD + k + PANEL], zeros before and after the k; curve, at
+    least lags, and work [NUM_CANDIDATES].
     """
-    period, near = reach[0], reach[1]
+    first, hz_at, strength_at = sizes[0], sizes[3], sizes[4]
+    for i in range(len(middles)):
+        rows[i, sizes[5]] = cut_frame(samples, bell, middles[i], sizes[1], sizes[2], frame)
+        whole = squares(frame, first - first, len(frame) // PANEL * PANEL)
+        if whole > 0:  # a silent frame has no peak
+            correlate(frame, len(bell), first - 1, curve)
+            for j in range(len(scale) - first):
+                curve[j] = curve[j] * scale[first - 1 + j] / whole
+            find_peaks(curve, first, len(scale), limits, work, rows[i], hz_at, strength_at)
+
+
+@part
+def cut_frame(samples, bell, middle, period, near, frame):
+    """A stretch of `samples` under a bell [k] around `middle`, into `frame` after LEAD zeros. The
+    largest sample near the middle."""
     half = len(bell) // 2
-    for i in range(len(frames)):
-        middle = middles[i]
-        even = odd = 0.0
-        for j in range(middle - period, middle + period, 2):
-            even += samples[j]
-            odd += samples[j + 1]
-        mean, begin = f4((even + odd) / (period + period)), middle - half
-        for j in range(len(bell)):
-            frames[i, j] = (samples[begin + j] - mean) * bell[j]
-        for j in range(len(bell), frames.shape[1]):
-            frames[i, j] = f4(0)
-        peak = f4(0)
-        for j in range(half - near, half + near):
-            peak = max(peak, abs(frames[i, j]))
-        peaks[i] = peak
+    even = odd = 0.0
+    for j in range(middle - period, middle + period, 2):
+        even += samples[j]
+        odd += samples[j + 1]
+    mean, begin = f4((even + odd) / (period + period)), middle - half
+    for j in range(len(bell)):
+        frame[LEAD + j] = (samples[begin + j] - mean) * bell[j]
+    peak = f4(0)
+    for j in range(LEAD + half - near, LEAD + half + near):
+        peak = max(peak, abs(frame[j]))
+    return peak
 
 
 @part
-def find_peaks(curves, scale, sizes, limits, work, rows):
-    """The highest peaks of autocorrelations [n, more than lags]: frequencies and strengths into
-    `rows` [n, columns], the best first.
-
-    scale [lags]: over the window's own autocorrelation. sizes: the first lag, and the columns at
-    which frequencies and strengths begin. limits: samples per second, lowest and highest frequency
-    in Hz. work [NUM_CANDIDATES]: memory.
+def correlate(frame, num, first, curve):
+    """The autocorrelation of the `num` numbers after LEAD zeros, from lag `first` on, into `curve`
+    [lags], whole panels. Row m of a tile is as many panels further: its x begins so much earlier.
     """
-    first, hz_at, strength_at = sizes[0], sizes[1], sizes[2]
+    for j in range(len(curve)):
+        curve[j] = f4(0)
+    for at in range(0, len(curve), MOST_ROWS * PANEL):
+        some, w_at = min(MOST_ROWS, (len(curve) - at) // PANEL), LEAD + first + at
+        tile(some, frame, LEAD, -PANEL, frame, w_at, 1, curve, at, PANEL, num - first - at)
+
+
+@part
+def find_peaks(curve, first, num_lags, limits, work, row, hz_at, strength_at):
+    """The highest peaks of a curve from lag `first` - 1 on: frequencies and strengths into `row`,
+    the best first."""
     rate, low_hz, high_hz = limits[0], limits[1], limits[2]
-    for i in range(len(curves)):
-        whole = curves[i, 0]
-        if not whole > 0:  # a silent frame has no peak
+    num = first - first
+    for lag in range(first, num_lags - 2):
+        j = lag - first + 1
+        here, before, after = curve[j], curve[j - 1], curve[j + 1]
+        if not (here > LEAST_STRENGTH and here > before and here >= after):
             continue
-        for lag in range(first - 1, len(scale) - 1):
-            curves[i, lag] = curves[i, lag] * scale[lag] / whole
-        num = first - first
-        for lag in range(first, len(scale) - 2):
-            here, before, after = curves[i, lag], curves[i, lag - 1], curves[i, lag + 1]
-            if not (here > LEAST_STRENGTH and here > before and here >= after):
-                continue
-            off = f4(0.5) * (after - before) / (f4(2) * here - before - after)
-            strength = here + f4(0.25) * (after - before) * off
-            strength = min(strength, f4(1) / strength)
-            hz = rate / (f4(lag) + off)
-            if not low_hz <= hz <= high_hz:
-                continue
-            score, at = strength + OCTAVE_COST * f4(math.log2(hz)), num
-            while at > 0 and work[at - 1] < score:
-                at -= 1
-            if at == NUM_CANDIDATES:
-                continue
-            num = min(num + 1, NUM_CANDIDATES)
-            for k in range(num - 1, at, -1):
-                work[k] = work[k - 1]
-                rows[i, hz_at + k] = rows[i, hz_at + k - 1]
-                rows[i, strength_at + k] = rows[i, strength_at + k - 1]
-            work[at], rows[i, hz_at + at], rows[i, strength_at + at] = score, hz, strength
+        off = f4(0.5) * (after - before) / (f4(2) * here - before - after)
+        strength = here + f4(0.25) * (after - before) * off
+        strength = min(strength, f4(1) / strength)
+        hz = rate / (f4(lag) + off)
+        if not low_hz <= hz <= high_hz:
+            continue
+        score, at = strength + OCTAVE_COST * f4(math.log2(hz)), num
+        while at > 0 and work[at - 1] < score:
+            at -= 1
+        if at == NUM_CANDIDATES:
+            continue
+        num = min(num + 1, NUM_CANDIDATES)
+        for k in range(num - 1, at, -1):
+            work[k] = work[k - 1]
+            row[hz_at + k] = row[hz_at + k - 1]
+            row[strength_at + k] = row[strength_at + k - 1]
+        work[at], row[hz_at + at], row[strength_at + at] = score, hz, strength
 
 
 @part

@@ -41,6 +41,7 @@ from streamer.model.checkpoint.weights import ModelError, ModelWarning
 PANEL = 32  # columns of a panel of weights
 QUERIES = 64  # queries of one row, and positions they see, whose scores are held at a time
 BLOCK = 128
+LEAD = 8 * PANEL  # zeros before a stretch that is correlated with itself, for tiles of 8 rows
 NUM_CANDIDATES = 4  # F0s of a frame: with 3 medians agree less with Praat's, with 8 no more
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
@@ -64,8 +65,7 @@ KERNELS = {
     "tower float32": ("layers.run_tower", _TOWER.format(w="f4")),
     "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
     "voice activity": ("arithmetic.judge_frames", "f4,2 f4 f4 f4 f4 f4"),
-    "cut frames": ("arithmetic.cut_frames", "f4 f4 i8 i8 f4 f4,2"),
-    "find peaks": ("arithmetic.find_peaks", "f4,2 f4 i8 f4 f4 f4,2"),
+    "find candidates": ("arithmetic.find_candidates", "f4 i8 f4 f4 i8 f4 f4 f4 f4 f4,2"),
     "find path": ("arithmetic.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
 }
 _OTHER = "float32" if KEEPS_HALVES else "uint16"

@@ -155,6 +155,11 @@ class RemoteTarget:
                 self.failed()
                 break
 
+    is_hearing = False  # nothing in this process
+
+    async def stop(self) -> None:
+        """As LocalTarget's."""
+
     def close(self) -> None:
         """End the turn; a second call does nothing."""
         self._scope.cancel()
