@@ -92,7 +92,7 @@ class Listener:
         self._ledger.observe(maximum)
         yield from self._redo(self._ledger.stale())
         for window in rest:
-            yield from self._append(window, is_urgent=True)
+            yield from self._append(window)
         if prefills:
             yield from self._prefill()
         self.sequence.extend(self._suffix)
@@ -121,9 +121,9 @@ class Listener:
             self._ledger = WindowLedger()
             self._embeddings, self._tail = [], None
 
-    def _append(self, window: MelWindow, is_urgent: bool = False) -> Steps[None]:
+    def _append(self, window: MelWindow) -> Steps[None]:
         """Encode the next window; its positions are pending."""
-        embeddings = yield Encode(window.features(self._ledger.deliver(window)), is_urgent)
+        embeddings = yield Encode(window.features(self._ledger.deliver(window)))
         self._starts.append(len(self.sequence))
         self._embeddings.append(embeddings)
         self._hold(embeddings)

@@ -24,13 +24,9 @@ PREFILL_IDS = 64  # most ids of all longer rows together in one step; a window i
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Hear one window: log-mel features [mels, T]; its embeddings [n, hidden] come back.
-
-    is_urgent: a turn has ended with it, someone waits for the answer.
-    """
+    """Hear one window: log-mel features [mels, T]; its embeddings [n, hidden] come back."""
 
     features: NDArray[np.float32]
-    is_urgent: bool = False
 
 
 # Sent back: logits, NumPy's; embeddings of the engine's own kind.
@@ -50,8 +46,8 @@ def drive(engine: Engine, steps: Steps[T]) -> T:
         return over.value
 
 
-# `steps`, and once they are done their `value`, or the `error` that ended them; `is_urgent`: the
-# others may wait
+# `steps`, and once they are done their `value`, or the `error` that ended them; `is_urgent`: a turn
+# has ended, and someone waits for the answer
 Job = Any
 
 
@@ -65,7 +61,7 @@ class StepScheduler:
     """Steps of many streams on one engine. Not thread-safe: one thread adds and runs rounds.
 
     Every stream that waits for its next ids is in every step; beside them a step feeds at most
-    PREFILL_IDS ids of longer rows: first those that end a turn, then the others in the order in
+    PREFILL_IDS ids of longer rows: first those that are urgent, then the others in the order in
     which they came. A round encodes at most as many windows as the tower likes at once. So no
     stream waits longer for its next id. How a row is cut changes no bit of it. A stream whose steps
     fail ends alone; the others of its round are fed all the same.
@@ -107,7 +103,7 @@ class StepScheduler:
         wanted = [(job, one) for job, hand in hands if isinstance(one := hand.wanted, Encode)]
         if not wanted:
             return []
-        wanted.sort(key=lambda one: (not one[0].is_urgent, not one[1].is_urgent))
+        wanted.sort(key=lambda one: not one[0].is_urgent)
         length = wanted[0][1].features.shape[-1]
         chosen = [one for one in wanted if one[1].features.shape[-1] == length]
         chosen = chosen[: self._engine.tower.windows_at_once]
@@ -141,7 +137,7 @@ class StepScheduler:
             if isinstance(row := hand.wanted, Row):
                 is_short = row.num_logits > 0 and len(row.ids) <= SHORT_IDS
                 (short if is_short else long).append((job, row))
-        long.sort(key=lambda one: (not one[0].is_urgent, one[1].num_logits == 0))
+        long.sort(key=lambda one: not one[0].is_urgent)
         planned = [(job, _piece(row, self._hands[job].num_fed, SHORT_IDS)) for job, row in short]
         budget = PREFILL_IDS
         for job, row in long:

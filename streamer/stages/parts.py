@@ -171,10 +171,10 @@ def poster() -> Callable[[Callable[[], object]], object]:
 
 @dataclass(eq=False)
 class Ticket:
-    """Steps in hand. is_urgent: before those that are not."""
+    """Steps in hand. is_urgent: as of a scheduler's job."""
 
     steps: Any
-    is_urgent: bool = True
+    is_urgent: bool
     is_done: anyio.Event = field(default_factory=anyio.Event)
     value: Any = None
     error: Exception | None = None
@@ -217,18 +217,13 @@ class Batcher:
         self._inbox.put(None)
         self._thread.join(wait_s)
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether it has steps in hand."""
-        return bool(self._in_hand) or not self._inbox.empty()
-
-    async def submit(self, steps: Any) -> Any:
+    async def submit(self, steps: Any, is_urgent: bool = True) -> Any:
         """The value that `steps` return. Raises their errors, and as `begin`.
 
         A caller that is cancelled waits until the engine has let go of its steps: then its slot may
         be closed.
         """
-        return await self.finished(self.begin(steps))
+        return await self.finished(self.begin(steps, is_urgent))
 
     def begin(self, steps: Any, is_urgent: bool = True) -> Ticket:
         """Hand steps over. Raises RuntimeError when the batcher is closed."""
@@ -316,9 +311,7 @@ class LocalTarget:
     async def hear(self, heard: Heard) -> None:
         """Begin to prefill windows, or keep them for later. An error comes with the next wait."""
         self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
-        is_busy = self.pieces is not None and (
-            self.model.is_busy or self.pieces.statistics().tasks_waiting > 0
-        )
+        is_busy = self.pieces is not None and self.pieces.statistics().tasks_waiting > 0
         num_windows = sum(len(each.windows) for each in self._unheard)
         if not (self.hears_late or (is_busy and num_windows <= MOST_UNHEARD)):
             self._go_on(is_urgent=False)
@@ -355,7 +348,6 @@ class LocalTarget:
     async def prefilled(self) -> None:
         """Wait until all that has begun is prefilled; briefly where the target is away."""
         if self._hearing is not None:
-            self._hearing.is_urgent = True
             await self.model.finished(self._hearing)
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
@@ -373,6 +365,8 @@ class LocalTarget:
             return
         assert self._end is not None
         closed, weights = self._end
+        if self._hearing is not None:
+            self._hearing.is_urgent = True
         await self.prefilled()
         self._go_on(is_urgent=True)
         await self.prefilled()

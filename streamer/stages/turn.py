@@ -202,7 +202,7 @@ class Turn:
                 self._update.cancel()
                 self._update = None
             async with self._on_edge:
-                await self._parts.edge.submit(steps)
+                await self._parts.edge.submit(steps, is_urgent=False)
         if heard.provisional is not None and self.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
             self._update = anyio.CancelScope()
@@ -230,7 +230,7 @@ class Turn:
             rules, sampling = parts.plan.rules, parts.sampling
             steps = parts.updates(self.edge, heard.provisional, rules, sampling, weights)
             async with self._on_edge:
-                ids = tuple(await parts.edge.submit(steps))
+                ids = tuple(await parts.edge.submit(steps, is_urgent=False))
             text, heard_s = parts.vocabulary.text_of(ids), heard.num_taken / SAMPLE_RATE_HZ
             await send(self._shared.out, LiveUpdate(self.number, text, ids, heard_s))
         if self._update is scope:

@@ -144,7 +144,7 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     rounds.add(Job(next_ids(speaker, 15)))
     for i, other in enumerate(others):
         other.sequence.extend([i + 1] * 400)
-    jobs = [Job(other.feed(1 if i == 2 else 0)) for i, other in enumerate(others)]
+    jobs = [Job(other.feed(0), is_urgent=i == 2) for i, other in enumerate(others)]
     for job in jobs:
         rounds.add(job)
     finished = []
@@ -157,7 +157,7 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     while rounds:
         finished += rounds.run()
     order = [jobs.index(job) for job in finished if job in jobs]
-    assert order == [2, 0, 1], "those that end a turn first, as they came"
+    assert order == [2, 0, 1], "urgent ones first, as they came"
     num_fed = sum(len(row.ids) for rows in engine.steps for row in rows)
     assert num_fed == 15 + 3 * 400, "each id is fed once"
     for listener in (speaker, *others):

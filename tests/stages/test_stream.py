@@ -40,9 +40,9 @@ class Late(Passing):
         if name not in ("submit", "hear", "prepare", "verify"):
             return work
 
-        async def after_a_while(*given):
+        async def after_a_while(*given, **named):
             await anyio.sleep(self.chance.choice([0.0, 0.0, 0.0, 0.003, 0.02]))
-            value = await work(*given)
+            value = await work(*given, **named)
             await anyio.sleep(self.chance.choice([0.0, 0.0, 0.002]))
             return value
 
@@ -144,7 +144,7 @@ async def test_left_at_any_point(tiny_models, turns, anyhow, num):
 class Deaf(Passing):
     """A batcher whose model never answers."""
 
-    async def submit(self, *given):
+    async def submit(self, *given, **named):
         await anyio.sleep_forever()
 
 

@@ -52,7 +52,7 @@ class AtOnce:
     def listen(self, language):
         return ToyHearer()
 
-    async def submit(self, steps):
+    async def submit(self, steps, is_urgent=True):
         await anyio.lowlevel.checkpoint()
         return at_once(steps)
 
