@@ -28,7 +28,7 @@ from streamer.model.decoding import Decoder, GenerateDrafter, describe_so_far
 from streamer.model.engines.engine import Row
 from streamer.model.engines.load import load_stock
 from streamer.model.listener import Listener, hear, items_of
-from streamer.model.scheduler import PREFILL_IDS, StepScheduler, drive
+from streamer.model.scheduler import PREFILL_IDS, Encode, StepScheduler, drive
 from streamer.model.thinker import check_pair, load
 from streamer.stages.parts import Batcher
 
@@ -162,6 +162,21 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     assert num_fed == 15 + 3 * 400, "each id is fed once"
     for listener in (speaker, *others):
         listener.close()
+
+
+def test_windows_of_turns_that_have_ended_are_heard_first(thinker):
+    def heard():
+        yield Encode(np.zeros((128, 200), np.float32))
+
+    rounds = StepScheduler(thinker.engine)
+    jobs = [Job(heard(), is_urgent=False) for _ in range(3)]
+    for job in jobs:
+        rounds.add(job)
+    jobs[2].is_urgent = True  # in hand already
+    finished = []
+    while rounds:
+        finished += rounds.run()
+    assert [jobs.index(job) for job in finished] == [2, 0, 1]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

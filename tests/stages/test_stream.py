@@ -1,6 +1,7 @@
 """The stages on real models: any capacity, any delay, any point of cancellation."""
 
 import random
+import threading
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -234,3 +235,35 @@ async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
         assert np.array_equal(target.hearer.features(), calm.hearer.features())
         target.close()
         calm.close()
+
+
+async def test_a_busy_cloud_delays_no_turn_and_its_error_comes_with_the_verdict():
+    models = models_of(mode="gated")
+    async with opened(models) as parts:
+        free, target = slots_free(models), parts.target()
+        in_hand = threading.Event()
+
+        def busy():
+            in_hand.wait(60)
+            yield from ()
+
+        def failing():
+            yield from ()
+            raise ValueError("mine")
+
+        parts.cloud.model.begin(busy())
+        target.hearer.hear = lambda heard: failing() if heard.windows else None
+        cutter = parts.cut(SessionOptions(), True)
+        _, *heard = cutter.push(pcm(speech(6.0, 1)))
+        with anyio.fail_after(30):
+            for item in heard * 2:
+                await target.hear(item)
+        assert target.is_hearing
+        in_hand.set()
+        target.finish(cutter.commit()[-1], parts.weights(heard[0]))
+        for _ in range(2):
+            with pytest.raises(ValueError, match="mine"):
+                await target.hear_end()
+        await target.stop()
+        target.close()
+        assert slots_free(models) == free

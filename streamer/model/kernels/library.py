@@ -42,6 +42,7 @@ PANEL = 32  # columns of a panel of weights
 QUERIES = 64  # queries of one row, and positions they see, whose scores are held at a time
 BLOCK = 128
 LEAD = 8 * PANEL  # zeros before a stretch that is correlated with itself, for tiles of 8 rows
+DIGEST_BYTES = 8
 NUM_CANDIDATES = 4  # F0s of a frame: with 3 medians agree less with Praat's, with 8 no more
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
@@ -153,18 +154,25 @@ def kernel(name: str) -> Kernel:
     """
     directory, is_kept = kernel_directory()
     file = directory / f"{name}.o"
-    if not is_there(file):
+    if (code := code_in(file)) is None:
         on_compiling[-1](is_kept)
         why = _compile(name, directory)
-        if not is_there(file):
+        if (code := code_in(file)) is None:
             way = "make room there, or set NUMBA_CACHE_DIR to another directory"
             raise ModelError(directory, f"kernels cannot be compiled here ({why}); {way}")
-    return Kernel(name, file.read_bytes())
+    return Kernel(name, code)
 
 
-def is_there(file: Path) -> bool:
-    """An empty file is left where a disk was full."""
-    return file.is_file() and file.stat().st_size > 0
+def code_in(file: Path) -> bytes | None:
+    """The machine code in a file, after its digest. None where it is missing, or cut short as on a
+    full disk: it would end the process."""
+    held = file.read_bytes() if file.is_file() else b""
+    code = held[DIGEST_BYTES:]
+    return code if code and held == _digest_of(code) + code else None
+
+
+def _digest_of(code: bytes) -> bytes:
+    return hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest()
 
 
 def _compile(name: str, directory: Path) -> str:
@@ -198,9 +206,9 @@ def write_kernels(directory: str, name: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same
         for each in USUAL if name in USUAL else [name]:
             file = Path(directory, f"{each}.o")
-            if not is_there(file):
-                beside = file.with_suffix(".new")
-                beside.write_bytes(object_file(each))
+            if code_in(file) is None:
+                code, beside = object_file(each), file.with_suffix(".new")
+                beside.write_bytes(_digest_of(code) + code)
                 beside.replace(file)
 
 
@@ -280,7 +288,7 @@ def _digest() -> str:
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     chosen = [os.environ.get(name) for name in CHOOSES_PROCESSOR]
     host = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {sorted(_FEATURES.items())}"
-    return hashlib.blake2b(sources + f"{host} {chosen}".encode(), digest_size=8).hexdigest()
+    return _digest_of(sources + f"{host} {chosen}".encode()).hex()
 
 
 def _why_not(directory: Path) -> str | None:
