@@ -318,7 +318,7 @@ class LocalTarget:
 
     @property
     def is_hearing(self) -> bool:
-        """Whether steps are in hand that nobody waits for."""
+        """Whether it hears in the background."""
         return self._hearing is not None and not self._hearing.is_done.is_set()
 
     def _go_on(self, is_urgent: bool) -> None:
