@@ -56,8 +56,7 @@ def verdict(first: Reading, second: Reading, language: str = "en") -> str:
 def row_of(first: Reading, second: Reading, language: str) -> tuple[str, ...]:
     """Title, both values, their difference, the verdict."""
     title, judged = told(language, first.attribute), verdict(first, second, language)
-    found = difference(first, second)
-    if found is None:
+    if (found := difference(first, second)) is None:
         return title, f"{first.name or ABSENT} → {second.name or ABSENT}", "", judged
     value, error = found
     *_, decimals = MEASURES[first.attribute]

@@ -240,8 +240,7 @@ def _ended(found: Sequence[Description | None], options: DescribeOptions) -> boo
             if (left_out := write_timeline(channels, out)) is not None:
                 fail(f"{out}: {left_out}")
         except OSError as error:
-            told = f"cannot be written ({error.strerror}); make room, run it again"
-            fail(f"--timeline {out}: {told}")
+            fail(f"--timeline {out}: cannot be written ({error.strerror}); make room, run it again")
             return False
     return not any(each.is_cut for each in channels)
 

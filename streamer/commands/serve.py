@@ -53,8 +53,7 @@ async def run(options: ServeOptions, config: Config) -> int:
 
 async def run_verifier(options: VerifierOptions) -> int:
     """Serve until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
-    model = "{server.model_name}, fingerprint {server.fingerprint}"
-    told = f"listening on ws{{s}}://{{at}} ({model})"
+    told = "listening on ws{s}://{at} ({server.model_name}, fingerprint {server.fingerprint})"
     tls, key = door_of(options)
     return await run_opened(options, tls, open_verifier(options, key), told)
 

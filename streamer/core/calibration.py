@@ -182,8 +182,7 @@ def certify(
     # Gated text depends on what was committed before, so a higher threshold can, rarely, lose less.
     # The theorems need losses that never fall: their running maximum, never less than the loss.
     rising = np.maximum.accumulate(losses_of(clips, thresholds), axis=1)
-    index = safe_index(rising, risk, confidence)
-    if index is None:
+    if (index := safe_index(rising, risk, confidence)) is None:
         return None
     # down: a little stricter
     threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS

@@ -251,8 +251,7 @@ class Decoder:
         scores = logits[allowed].astype(np.float64)
         if (biases := self.form.biases(state)) is not None:
             scores += biases
-        token = draw(allowed, scores, len(answer), self.sampling)
-        return token, entropy_of(scores)
+        return draw(allowed, scores, len(answer), self.sampling), entropy_of(scores)
 
 
 @dataclass

@@ -159,8 +159,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
     cannot spell its phrases (ModelWarning, once per model).
     """
     card = thinker.card.speaking(rules.language)
-    said = names_of(rules.form, card.attributes)
-    if not said:
+    if not (said := names_of(rules.form, card.attributes)):
         return None
     said = tuple(name for name in said if weights.get(name) != ()) or said
 

@@ -115,8 +115,7 @@ class Density(Growing):
 def in_bands(raw: Floats) -> Floats:
     """[n, 128] log10 mel power to the means of neighbouring bands [n, NUM_BANDS]."""
     near = raw.astype(np.float32).reshape(-1, NUM_BANDS, NUM_MELS // NUM_BANDS)
-    means: Floats = np.add.reduce(near, 2) / np.float32(near.shape[2])
-    return np.maximum(means, np.float32(FLOOR))
+    return np.maximum(np.add.reduce(near, 2) / np.float32(near.shape[2]), np.float32(FLOOR))
 
 
 def learnt() -> dict[str, Floats]:

@@ -102,8 +102,7 @@ class VoiceActivity:
         found, gates = np.empty(len(rows), np.float32), np.empty(4 * WIDTH, np.float32)
         memory = self._state, network.out, gates, found
         kernel("voice activity")(_features(rows, network), network.recur, *memory)
-        chances: list[float] = found.tolist()
-        return chances
+        return found.tolist()
 
     def count(self, frame: Frame) -> None:
         """Take the next frame of the clip, which `push` or another VoiceActivity has judged."""

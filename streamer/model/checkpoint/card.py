@@ -305,8 +305,7 @@ class Tokenizer:
         for text, i in self._added.items():
             found[i] = text.encode()
         if not (eos := sorted(self._added[text] for text in EOS if text in self._added)):
-            why = f"its tokenizer has neither {' nor '.join(EOS)}"
-            raise ModelError(self._directory, why)
+            raise ModelError(self._directory, f"its tokenizer has neither {' nor '.join(EOS)}")
         return _built(tuple(found), frozenset(self._added.values()), tuple(eos), size)
 
     def _merged(self, word: str) -> Iterator[int]:

@@ -113,8 +113,7 @@ def weight_files(directory: Path) -> list[Path]:
     else:
         files = [*directory.glob("*.safetensors")]
     # os.path, since pathlib raises for a name that no system takes
-    missing = sorted(file.name for file in files if not os.path.isfile(file))
-    if missing:
+    if missing := sorted(file.name for file in files if not os.path.isfile(file)):
         why = f"lacks {missing[0]} ({len(missing)} of {len(files)} shards are missing)"
         raise ModelError(directory, why)
     if not files:
@@ -309,8 +308,7 @@ def checked(directory: Path) -> tuple[Shapes, int, int]:
     listed = list(entries(directory))
     found = {name: (shape, dtype) for name, shape, dtype, _ in listed}
     if len(found) < len(listed):
-        why = "its files hold some tensor twice; keep those of one save only"
-        raise ModelError(directory, why)
+        raise ModelError(directory, "its files hold some tensor twice; keep those of one save only")
     wanted = dict(expected(shapes.text, shapes.audio))
     for name, size in wanted.items():
         shape, dtype = found.get(name, (None, ""))

@@ -346,8 +346,7 @@ def why(error: Exception) -> str:
         case OSError(errno=int(number)) if number > 0:
             return os.strerror(number)  # asyncio's text repeats the address
         case ConnectionResetError() | exceptions.InvalidMessage(__cause__=EOFError()):
-            ways = "give wss:// if it has a certificate, else ws://"
-            return f"it closes connections at once; {ways}"
+            return "it closes connections at once; give wss:// if it has a certificate, else ws://"
         case exceptions.InvalidHandshake():
             return f"it does not speak our protocol ({error})"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
