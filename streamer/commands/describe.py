@@ -246,8 +246,7 @@ def _ended(found: Sequence[Description | None], options: DescribeOptions) -> boo
 
 
 def channels_of(file: str, options: DescribeOptions) -> Sequence[int | None]:
-    """Those that are described by themselves; None: all as one. An error of opening is reported
-    later."""
+    """Those described by themselves; None: all as one. An error of opening is reported later."""
     if options.channels == "apart":
         with suppress(AudioError), open_audio(file, options.track) as audio:
             return range(audio.channels)

@@ -109,8 +109,7 @@ async def open_server(
 
 
 def tracing_of_turns() -> Callable[[Any], Any]:
-    """Makes `Describer.stream` one whose turns are sent as spans, if a collector's address is set.
-    Raises ConfigError."""
+    """Makes `Describer.stream` send turns as spans, if a collector is set. Raises ConfigError."""
     if not any(os.environ.get(name) for name in COLLECTORS):
         return lambda stream: stream
     if (why := missing(COLLECTORS[0], *FOR_TRACES)) is not None:

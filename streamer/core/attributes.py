@@ -310,8 +310,7 @@ def voice_profile(found: Any, language: Language = "en") -> dict[str, dict[str, 
     that the sentence names.
 
     label: the level's name, in `language` if it has one. confidence: the chance that the level is
-    right. value, error: as in `Reading`, None without measures and for arousal,
-    which has no number of its own. A description of no speech gives {}.
+    right. value, error: as in `Reading`, None without measures. Without speech it is {}.
     """
     return {
         row.attribute: {

@@ -117,8 +117,7 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
     """Places, ascending, of the smallest set that holds `top_p` (arXiv 1904.09751)."""
     weights = np.exp(heated - heated.max())
     total = weights.sum()
-    # All ids below this weight hold less than 1 - top_p together, so the set lies above it:
-    # sort only that.
+    # ids below this weight hold less than 1 - top_p together, so only those above it are sorted
     likely = np.flatnonzero(weights >= (1.0 - top_p) * total / len(weights))
     order = likely[np.argsort(-weights[likely], kind="stable")]
     return np.sort(order[np.cumsum(weights[order]) - weights[order] < top_p * total])

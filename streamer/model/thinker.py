@@ -178,8 +178,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:
-    """Raise ModelError unless both read ids the same way: by content, never by the size of the
-    vocabulary."""
+    """Raise ModelError unless both read ids the same way, whatever the sizes of vocabularies."""
     if edge.vocabulary.fingerprint != cloud.vocabulary.fingerprint:
         why = "edge and cloud have different tokenizers; take two models of one family"
         raise ModelError(f"{edge.directory} and {cloud.directory}", why)

@@ -228,8 +228,7 @@ class SentenceForm:
         self._weights = np.array([*flat, 0], np.float64)
 
     def _missing(self, state: State) -> Mapping[str, str]:
-        """The texts that complete the clause to a phrase and that ids can spell, each with its
-        phrase."""
+        """Texts that ids can spell and that complete the clause to a phrase -> that phrase."""
         if state.is_over:
             return {}
         n = len(state.clause)

@@ -185,8 +185,7 @@ def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
 
 def _repeated(vocabulary: Vocabulary, text: str) -> Iterable[int]:
     """Ids that repeat the end of `text`: a word of letters, in any case; a Han character, unless
-    the double is a word and this is no third one. And ids that hold a Han character three times in
-    a row."""
+    the double is a word and this is no third one. And ids that hold one three times in a row."""
     texts = vocabulary.texts
 
     def make() -> dict[str, list[int]]:
@@ -235,8 +234,7 @@ def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate:
 def first_stop(
     vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int
 ) -> tuple[int, str] | None:
-    """The place of the first id of `answer`, from place `begin` on, with which it ends, and why;
-    None: none does."""
+    """The place of the first id, from `begin` on, with which `answer` ends, and why; or None."""
     for at in range(begin, len(answer)):
         if (reason := stop(vocabulary, rules, answer[:at], answer[at])) is not None:
             return at, reason

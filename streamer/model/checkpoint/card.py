@@ -212,8 +212,7 @@ def replace_text(file: Path, text: str) -> None:
 
 
 EOS = ("<|im_end|>", "<|endoftext|>")
-# The pattern that splits a text; merges stay within its parts. Other patterns are refused, since
-# matching one might never end.
+# It splits a text; merges stay within its parts. Others are refused: matching might never end.
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -93,8 +93,7 @@ class Conversation:
         self._may_ask = True
 
     def reopened(self, num_bytes: int, before: events.SessionOptions) -> None:
-        """Another stream goes on after this audio, which had the options `before`; its turns are
-        numbered from 0 again."""
+        """Another stream, with turns from 0 on, follows this audio, which had options `before`."""
         self._num_streams += 1
         self._before_ms += 1000 * num_bytes // (before.sample_bytes * before.sample_rate_hz)
         self.turns = Turns()
