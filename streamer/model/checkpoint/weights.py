@@ -37,11 +37,8 @@ Size = Annotated[int, Meta(ge=1, le=10**9)]  # 0 is refused: it does not stand f
 Theta = Annotated[float, Meta(ge=1, le=1e12)]
 Id = Annotated[int, Meta(ge=0, le=10**9)]
 Told = Callable[[int, int], None]  # (parts done, parts there are)
-_RENAMED = (
-    (r"^thinker\.", ""),
-    (r"^model\.audio_tower\.", "audio_tower."),
-    (r"^model\.language_model\.", "model."),
-)
+# prefixes, in the order in which they are taken off
+_RENAMED = {"thinker.": "", "model.audio_tower.": "audio_tower.", "model.language_model.": "model."}
 _WANTED = re.compile(r"^(audio_tower\.|model\.(embed_tokens|layers|norm)\.|lm_head\.)")
 
 
@@ -128,8 +125,8 @@ class _Index(msgspec.Struct):
 
 def wanted_name(name: str) -> str | None:
     """A tensor's name in 4.x form; None for what is not used (vision, talker, token2wav)."""
-    for pattern, new in _RENAMED:
-        name = re.sub(pattern, new, name)
+    for old, new in _RENAMED.items():
+        name = new + name.removeprefix(old) if name.startswith(old) else name
     return name if _WANTED.match(name) else None
 
 
@@ -348,8 +345,7 @@ def fingerprint_of(directory: Path) -> str:
     """A digest of config, card and weights.
 
     A large file counts by its size and 4 MB spread over it: enough to tell checkpoints apart
-    without reading 15 GB. The card counts without the fields of calibration, which change nothing
-    that the model says.
+    without reading 15 GB. The card counts without `gate`, which changes nothing that is said.
     """
     digest = hashlib.blake2b(digest_size=8)
     kinds = ("*.safetensors", "config.json", "streamer.json")
