@@ -51,8 +51,7 @@ def open_audio(source: Source, track: int | None = None) -> Audio:
     """Open a recording, "-" for one on stdin, an open binary file, or samples and their rate.
     track: of a film, from 0; None: the one that is flagged default.
 
-    Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
-    another kind.
+    Raises AudioError, and leaves no handle open then; TypeError, ValueError for another source.
     """
     if isinstance(source, tuple):
         array = AudioArray(*source)

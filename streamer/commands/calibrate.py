@@ -154,8 +154,7 @@ def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
 
 
 def write(edge: Path, target: Path, gate: Mapping[str, Any], language: str) -> None:
-    """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
-    ModelError, Failed."""
+    """Write `gate` for a language; a copy appears whole or never. Raises ModelError, Failed."""
     if target == edge:
         write_gate(edge, gate, language)
         return

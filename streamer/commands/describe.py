@@ -221,8 +221,7 @@ async def _describe_all(files: Sequence[str], config: Config, options: DescribeO
 
 
 def _ended(found: Sequence[Description | None], options: DescribeOptions) -> bool:
-    """Show the call and write the timeline, if they were asked for. False if something of the
-    recording failed, or it is cut short."""
+    """Show the call and write the timeline, if asked for. False if any failed or is cut short."""
     channels = [each for each in found if each is not None]
     if len(channels) < len(found):
         return False

@@ -108,8 +108,7 @@ def draw(ids: Ids, scores: NDArray[np.float64], index: int, sampling: Sampling) 
     heated = scores / sampling.temperature
     if sampling.top_p < 1.0:
         kept = _nucleus(heated, sampling.top_p)
-        ids = ids[kept]
-        heated = heated[kept]
+        ids, heated = ids[kept], heated[kept]
     return int(ids[np.argmax(heated + gumbel(sampling.seed, index, ids))])
 
 

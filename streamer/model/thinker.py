@@ -150,8 +150,7 @@ def check_torch(directory: Path, *more: str) -> None:
 
 
 def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> SentenceForm | None:
-    """The sentence's form by the phrases of the model's card in the rules' language, under
-    `weights`.
+    """The form by the phrases of the model's card in the rules' language, under `weights`.
 
     It names no attribute that the weights leave out, unless nothing else would be left to say.
 

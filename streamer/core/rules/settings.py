@@ -8,8 +8,7 @@ form of the sentence (form.py). Its rules are stated on texts. Only ids that may
 looked at: those with a mark, once per state of the text (a count, a word), and those that begin as
 the text ends.
 
-The end is tested at every id before it is committed, inside a block too; nothing after it is
-committed.
+The end is tested at every id before it is committed, inside a block too: nothing follows it.
 
 Chance: `argmax(logits / T + gumbel)` draws from softmax(logits / T): Gumbel-max (Maddison et al.,
 arXiv 1411.0030). The noise is a hash of (seed, index, id), so edge and cloud share it without a
@@ -168,8 +167,7 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
 
 
 def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
-    """Ids that would complete a role word at the start of the line that `text` ends with, whatever
-    the case.
+    """Ids that would complete a role word at the start of the last line of `text`, in any case.
 
     Blanks and signs before it do not count: "### Human", "**Assistant" are templates too. A whole
     role word (another drafter's, committed unverified) is past mending.
@@ -242,8 +240,7 @@ def first_stop(
 
 
 def loop_suspected(answer: Sequence[int]) -> bool:
-    """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or
-    more came again.
+    """Whether the last ids may begin a loop: for a period p <= 8 the last three or more came again.
 
     Three for p <= 6, p / 2 for longer ones: earlier than `stop`, so that the cloud can look first.
     """

@@ -44,8 +44,7 @@ class Density(Growing):
     """Syllables per frame of one turn, while its log-mel arrives.
 
     A frame is final, and one of `values`, once REACH steps after its block are known. Until then
-    its value is what it would be if the turn ended now. Append zeros for frames that nothing shall
-    hear, before any is added.
+    its value is as if the turn ended now. Append zeros for unheard frames, before any is added.
     """
 
     def __init__(self) -> None:

@@ -149,12 +149,10 @@ class TextModel:
         return self._linear(self._rms(x[wanted], self.norm), self.head).float().cpu().numpy()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N,
-        hidden].
+        """[N, hidden] of packed embeddings `x` [N, hidden]; writes keys and values into `slots`.
 
         Positions are a plain arange per row (audio-only: the three mrope rows are equal). Each row
-        attends to its own slot alone, so its result does not depend on the company it keeps beyond
-        matrix rounding.
+        attends to its own slot alone, so the rows beside it change no more than matrix rounding.
         """
         s = self.shape
         at = torch.cat([torch.arange(start, start + n) for _, start, _, n, _ in spans])
