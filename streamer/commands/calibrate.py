@@ -117,8 +117,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
 
 
 def target_of(options: CalibrateOptions, edge: Path) -> Path:
-    """The directory of the card to write: the edge's own, or that of a copy. Checked before the
-    work. Raises ConfigError, Failed."""
+    """The directory of the card to write, checked before the work. Raises ConfigError, Failed."""
     target = edge if options.out is None else Path(options.out)
     if options.out is not None and target.exists():
         raise Failed(f"{target} exists; name a directory that does not exist yet")

@@ -85,8 +85,7 @@ class Conversation:
         return pcm
 
     def committed(self, turn: int) -> None:
-        """The client has ended this turn. Raises NothingToCommit if voice activity had, and it was
-        answered."""
+        """The client has ended this turn. Raises NothingToCommit if it is answered already."""
         if turn <= self.turns.done:
             raise events.NothingToCommit
         self.turns.closed(turn, self.options.answers_itself)

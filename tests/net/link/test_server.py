@@ -225,8 +225,7 @@ WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
 
 
 def connected(turn, served=None):
-    """A websocket, new or again, until the edge has nothing to say: (the other end, what it said,
-    its further messages)."""
+    """A websocket until the edge has nothing to say: (the other end, what it said, what is left)."""
     messages = turn.messages()
     opened = wire.decode_up(wire.encode(next(messages)))
     if served is None:
