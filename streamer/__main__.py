@@ -5,8 +5,7 @@ import signal
 
 
 def interrupt(number: int, _: object) -> None:
-    """Ctrl-C ends the process at once, whatever its threads wait for, also while modules are
-    imported."""
+    """Ctrl-C ends the process at once, whatever its threads wait for, also during imports."""
     if os.isatty(2):  # a line or a bar may have begun
         os.write(2, b"\n")
     os._exit(128 + number)

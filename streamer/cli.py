@@ -86,8 +86,7 @@ def _run(command: str, **given: Any) -> int:
     arguments = [own(**taken(own, given))]
     if command in WITH_CONFIG:
         config = Config.of(given.get("pipeline") or None, {})
-        # An option without effect in one mode (--k in cloud, --cloud in edge) is allowed, since
-        # scripts try the modes in turn.
+        # --k in mode cloud, or --cloud in edge, is no error: scripts try the modes in turn
         arguments.append(replace(config, **taken(Config, given)))
     if command in ENTRY_POINTS:
         run = load(command)

@@ -153,8 +153,7 @@ def has_host(url: str) -> bool:
 
 
 class Options(TypedDict, total=False):
-    """The fields of Config as keywords, for completion and for type checkers. A test holds the two
-    to each other."""
+    """The fields of Config as keywords, for completion and type checkers. A test compares them."""
 
     language: str | None
     attributes: str | None

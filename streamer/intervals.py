@@ -98,8 +98,7 @@ def read_intervals(path: str | Path) -> list[Interval]:
     segments) of whisper's .json. Intervals without a text are left out of a TextGrid, as pauses
     are. Raises ConfigError with one line for a file that is none of these."""
     path = Path(path)
-    read = READERS.get(path.suffix.lower())
-    if read is None:
+    if (read := READERS.get(path.suffix.lower())) is None:
         told = "give a file in .srt, .vtt, .TextGrid or whisper's .json"
         raise ConfigError(f"intervals {path}: {told}")
     try:

@@ -245,8 +245,7 @@ os.register_at_fork(after_in_child=_forget)
 
 @dataclass(eq=False)
 class _Turn:
-    """frames: those that wait. lost_s: audio that was left out. found: once `is_done`, unless the
-    turn failed."""
+    """frames: those waiting. lost_s: of audio left out. found: once `is_done`, unless it failed."""
 
     frames: list[bytes]
     is_ended: bool = False

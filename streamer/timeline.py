@@ -230,8 +230,7 @@ def _channel(axes: Sequence[Any], timeline: Timeline, lines: Sequence[str], lang
     if timeline.channel is not None:
         title = told(language, "{}, channel {}", title, timeline.channel)
     axes[0].set_title(title, loc="left")
-    total = join_measures([turn.measures for turn in timeline.turns])
-    if total is not None:
+    if (total := join_measures([turn.measures for turn in timeline.turns])) is not None:
         measured = comma(language).join(filter(None, main_measures(total, language)))
         axes[0].set_title(measured, loc="right", color=FAINT, size=9)
     length_s, curves = timeline.duration_s, timeline.curves

@@ -239,8 +239,7 @@ async def test_frames_beyond_the_bound_are_left_out(spoken):
     """Nobody takes them before `run`. Where turns begin and end is kept."""
     voice = BackgroundSession(EDGE)
     assert voice.begin()
-    taken = say(voice, np.zeros(1_000 * FRAME, np.int16))
-    assert taken == [True] * 999 + [False]
+    assert say(voice, np.zeros(1_000 * FRAME, np.int16)) == [True] * 999 + [False]
     async with running(voice):
         found = await voice.end()
         assert found.audio_s == pytest.approx(999 * FRAME / 16_000)

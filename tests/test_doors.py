@@ -73,8 +73,7 @@ def check(file, ours, others, own=()):
 def test_a_room_imports_only_through_its_doors():
     """No room names an extra's module: it asks `streamer.extras.load` for an entry point."""
     for file in sorted(PACKAGE.rglob("*.py")):
-        room = file.relative_to(PACKAGE).parts[0]
-        if room == "extras":
+        if (room := file.relative_to(PACKAGE).parts[0]) == "extras":
             continue
         check(file, *ROOMS.get(room, (None, None)))
         for name in imports_of(file):

@@ -51,8 +51,7 @@ def open_audio(source: Source, track: int | None = None) -> Audio:
     """Open a recording, "-" for one on stdin, an open binary file, or samples and their rate.
     track: of a film, from 0; None: the one that is flagged default.
 
-    Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
-    another kind.
+    Raises AudioError, and leaves no handle open then; TypeError, ValueError for another source.
     """
     if isinstance(source, tuple):
         array = AudioArray(*source)
@@ -113,8 +112,7 @@ class AudioFile(Audio):
         self._handle, self._container, self._stream = handle, container, stream
         self._damage: str | None = None  # the first fault, in FFmpeg's words
         self._frames = self._decoded()
-        first = next(self._frames, None)
-        if first is None:
+        if (first := next(self._frames, None)) is None:
             cause = self._damage or self.cut
             told = f"not one sample of it can be decoded ({cause})"
             raise AudioError(path, told if cause else "holds no samples, only a header")
@@ -189,8 +187,7 @@ class AudioFile(Audio):
         if share < 1:
             of_s = heard_s / share
         if heard_s < of_s - LEFT_OUT_S:
-            promised = f"{heard_s:.2f} s of the {of_s:.2f} s it promises are there"
-            self.cut = f"is cut short: {promised}"
+            self.cut = f"is cut short: {heard_s:.2f} s of the {of_s:.2f} s it promises are there"
         elif self._damage is not None or (container == "ogg" and not _has_last_page(fd, size)):
             why = f" or damaged ({self._damage})" if self._damage else ": its last part is missing"
             self.cut = self.cut or f"is cut short{why}"
@@ -221,8 +218,7 @@ def _opened(path: str, handle: IO[bytes]) -> InputContainer:
 
 def _track(path: str, container: InputContainer, wanted: int | None) -> AudioStream:
     """The sound track to hear: the wanted one, the one that is flagged default, or the first."""
-    tracks = container.streams.audio
-    if not tracks:
+    if not (tracks := container.streams.audio):
         raise AudioError(path, "has no sound track")
     flagged = (i for i, each in enumerate(tracks) if each.disposition.value & DEFAULT)
     number = next(flagged, 0) if wanted is None else wanted

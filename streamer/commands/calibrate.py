@@ -117,8 +117,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
 
 
 def target_of(options: CalibrateOptions, edge: Path) -> Path:
-    """The directory of the card to write: the edge's own, or that of a copy. Checked before the
-    work. Raises ConfigError, Failed."""
+    """The directory of the card to write, checked before the work. Raises ConfigError, Failed."""
     target = edge if options.out is None else Path(options.out)
     if options.out is not None and target.exists():
         raise Failed(f"{target} exists; name a directory that does not exist yet")
@@ -154,8 +153,7 @@ def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
 
 
 def write(edge: Path, target: Path, gate: Mapping[str, Any], language: str) -> None:
-    """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
-    ModelError, Failed."""
+    """Write `gate` for a language; a copy appears whole or never. Raises ModelError, Failed."""
     if target == edge:
         write_gate(edge, gate, language)
         return

@@ -31,8 +31,7 @@ WORDS = {  # attribute -> the second take is lower, higher
 
 
 def difference(first: Reading, second: Reading) -> tuple[float, float] | None:
-    """Second less first and its error, in the readings' unit; None where one has no number, as
-    arousal never has."""
+    """Second less first, and its error, in the readings' unit; None where one has no number."""
     if first.value is None or second.value is None:
         return None
     return second.value - first.value, math.hypot(first.error or 0.0, second.error or 0.0)
@@ -56,8 +55,7 @@ def verdict(first: Reading, second: Reading, language: str = "en") -> str:
 def row_of(first: Reading, second: Reading, language: str) -> tuple[str, ...]:
     """Title, both values, their difference, the verdict."""
     title, judged = told(language, first.attribute), verdict(first, second, language)
-    found = difference(first, second)
-    if found is None:
+    if (found := difference(first, second)) is None:
         return title, f"{first.name or ABSENT} → {second.name or ABSENT}", "", judged
     value, error = found
     *_, decimals = MEASURES[first.attribute]
@@ -71,8 +69,7 @@ def row_of(first: Reading, second: Reading, language: str) -> tuple[str, ...]:
 
 
 def differences_of(first: Description, second: Description) -> dict[str, dict[str, Any]]:
-    """Attribute -> both readings, their difference and a verdict, as plain types. Both need
-    measures."""
+    """Attribute -> both readings, difference and verdict, as plain types. Both need measures."""
     rows = {}
     for a, b in zip(readings_of(first), readings_of(second), strict=True):
         value, error = difference(a, b) or (None, None)

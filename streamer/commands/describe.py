@@ -221,8 +221,7 @@ async def _describe_all(files: Sequence[str], config: Config, options: DescribeO
 
 
 def _ended(found: Sequence[Description | None], options: DescribeOptions) -> bool:
-    """Show the call and write the timeline, if they were asked for. False if something of the
-    recording failed, or it is cut short."""
+    """Show the call and write the timeline, if asked for. False if any failed or is cut short."""
     channels = [each for each in found if each is not None]
     if len(channels) < len(found):
         return False
@@ -240,15 +239,13 @@ def _ended(found: Sequence[Description | None], options: DescribeOptions) -> boo
             if (left_out := write_timeline(channels, out)) is not None:
                 fail(f"{out}: {left_out}")
         except OSError as error:
-            told = f"cannot be written ({error.strerror}); make room, run it again"
-            fail(f"--timeline {out}: {told}")
+            fail(f"--timeline {out}: cannot be written ({error.strerror}); make room, run it again")
             return False
     return not any(each.is_cut for each in channels)
 
 
 def channels_of(file: str, options: DescribeOptions) -> Sequence[int | None]:
-    """Those that are described by themselves; None: all as one. An error of opening is reported
-    later."""
+    """Those described by themselves; None: all as one. An error of opening is reported later."""
     if options.channels == "apart":
         with suppress(AudioError), open_audio(file, options.track) as audio:
             return range(audio.channels)

@@ -195,8 +195,7 @@ def _ending(warnings: Sequence[str | None], made_with: str) -> Row:
 
 
 class Rows:
-    """The rows of a run, written to disk by each `add`: one for each recording, or one for each of
-    its intervals."""
+    """The rows of a run, written by each `add`: one for each recording, or each interval."""
 
     def __init__(self, out: Path) -> None:
         """Raises ConfigError if the table cannot be made, or belongs to another program."""

@@ -103,8 +103,7 @@ def open_microphone(device: str | None) -> tuple[int, Any]:
 
 
 class Screen:
-    """Gauges on stderr if it is a terminal; sentences on stdout. language: of the sentences, and of
-    all that stands beside them."""
+    """Gauges on stderr if it is a terminal; sentences on stdout. language: of all that it shows."""
 
     def __init__(self, language: str) -> None:
         self._language = language

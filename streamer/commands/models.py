@@ -93,8 +93,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
 
 
 def _found(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
-    """(spec, role, directory) of the embedded pair, of models in the hub's cache, and of the
-    directories `specs`."""
+    """(spec, role, directory) of the embedded pair, the hub's cache, and `specs`, directories."""
     for role in ("edge", "cloud"):
         yield "embedded", role, resolve("embedded", role)
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "hub"

@@ -117,8 +117,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """A text without lone surrogates, such as those of names that are not UTF-8: strict readers of
-    JSON refuse them."""
+    """Without lone surrogates, as in names not in UTF-8: strict readers of JSON refuse them."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 

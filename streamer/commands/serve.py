@@ -53,8 +53,7 @@ async def run(options: ServeOptions, config: Config) -> int:
 
 async def run_verifier(options: VerifierOptions) -> int:
     """Serve until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
-    model = "{server.model_name}, fingerprint {server.fingerprint}"
-    told = f"listening on ws{{s}}://{{at}} ({model})"
+    told = "listening on ws{s}://{at} ({server.model_name}, fingerprint {server.fingerprint})"
     tls, key = door_of(options)
     return await run_opened(options, tls, open_verifier(options, key), told)
 
@@ -110,8 +109,7 @@ async def open_server(
 
 
 def tracing_of_turns() -> Callable[[Any], Any]:
-    """Makes `Describer.stream` one whose turns are sent as spans, if a collector's address is set.
-    Raises ConfigError."""
+    """Makes `Describer.stream` send turns as spans, if a collector is set. Raises ConfigError."""
     if not any(os.environ.get(name) for name in COLLECTORS):
         return lambda stream: stream
     if (why := missing(COLLECTORS[0], *FOR_TRACES)) is not None:

@@ -57,8 +57,7 @@ def chosen(names: str | None, among: Collection[str] = ATTRIBUTES) -> str:
         if name not in may:
             why = "it is left out here; there are" if name in ATTRIBUTES else "known are"
             raise ValueError(f"attributes names {name!r}; {why} {', '.join(may) or 'none'}")
-    found = [name for name in ATTRIBUTES if name in asked]
-    if not found:
+    if not (found := [name for name in ATTRIBUTES if name in asked]):
         raise ValueError("attributes names none; give some, with commas between them")
     return ALL if len(found) == len(ATTRIBUTES) else ",".join(found)
 
@@ -311,8 +310,7 @@ def voice_profile(found: Any, language: Language = "en") -> dict[str, dict[str, 
     that the sentence names.
 
     label: the level's name, in `language` if it has one. confidence: the chance that the level is
-    right. value, error: as in `Reading`, None without measures and for arousal,
-    which has no number of its own. A description of no speech gives {}.
+    right. value, error: as in `Reading`, None without measures. Without speech it is {}.
     """
     return {
         row.attribute: {

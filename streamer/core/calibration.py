@@ -2,8 +2,7 @@
 
 Greedy gated decoding is a walk on committed prefixes: after each prefix the edge drafts one block,
 which the cloud, teacher-forced on that prefix, would change or not. The gate only picks the branch.
-Here the cloud looks at skipped blocks, too, so one visit of each prefix gives the path of every
-threshold.
+The cloud looks at skipped blocks, too, so one visit of each prefix gives every threshold's path.
 
 The loss of a clip, 0 to 1, is the share of its blocks that were skipped and that the cloud would
 have changed; it may only grow with the threshold. Two promises about a clip that is exchangeable
@@ -114,8 +113,7 @@ def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | No
 
 
 def betting_capital(losses: Floats, risk: float, confidence: float) -> Floats:
-    """[m]: the highest capital of a gambler who starts with 1 and bets that the mean loss is below
-    `risk`.
+    """[m]: the highest capital of a gambler who has 1 and bets that the mean loss is below `risk`.
 
     If the mean is above it, the capital ever reaches 1 / (1 - confidence) with a chance of at most
     1 - confidence (Ville). The stake on a clip uses the clips before it; the prior is one clip of
@@ -182,8 +180,7 @@ def certify(
     # Gated text depends on what was committed before, so a higher threshold can, rarely, lose less.
     # The theorems need losses that never fall: their running maximum, never less than the loss.
     rising = np.maximum.accumulate(losses_of(clips, thresholds), axis=1)
-    index = safe_index(rising, risk, confidence)
-    if index is None:
+    if (index := safe_index(rising, risk, confidence)) is None:
         return None
     # down: a little stricter
     threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS

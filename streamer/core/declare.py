@@ -160,8 +160,7 @@ def read_toml(path: str | Path, of: Callable[[dict[str, Any]], T]) -> T:
 
 
 def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `owner` among `given`, whose values may be text that was typed. Raises
-    ConfigError."""
+    """The options of `owner` among `given`, whose values may be typed text. Raises ConfigError."""
     return {
         each.name: each.checked(given[each.name], each.flag, is_typed=True)
         for each in options_of(owner)

@@ -164,8 +164,7 @@ class Description:
     def timeline(self) -> Timeline | None:
         """F0, level, rate, pauses and turns over time; None where measures were not asked for."""
         parts = self.parts or (self,)
-        curves = [part.curves for part in parts if part.curves is not None]
-        if not curves:
+        if not (curves := [part.curves for part in parts if part.curves is not None]):
             return None
         turns = [part for part in parts if part.measures is not None]
         return Timeline(self.file, parts[-1].end_s, Curves.joined(curves), turns, self.channel)

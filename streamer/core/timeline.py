@@ -227,8 +227,7 @@ def conversation_of(speech: Flags) -> Conversation:
         for channel, flags in enumerate(speech)
         for begin, end in runs(without_gaps(flags, MERGE_STEPS))
     )
-    # Stretches of one speaker are a turn until another takes the floor. Talk that lies within
-    # another's takes no floor.
+    # A turn goes on until another speaker takes the floor: not by talk that lies within the turn.
     turns: list[tuple[int, int, int]] = []
     for begin, end, channel in stretches:
         if turns and turns[-1][2] == channel:

@@ -108,8 +108,7 @@ def draw(ids: Ids, scores: NDArray[np.float64], index: int, sampling: Sampling) 
     heated = scores / sampling.temperature
     if sampling.top_p < 1.0:
         kept = _nucleus(heated, sampling.top_p)
-        ids = ids[kept]
-        heated = heated[kept]
+        ids, heated = ids[kept], heated[kept]
     return int(ids[np.argmax(heated + gumbel(sampling.seed, index, ids))])
 
 
@@ -117,8 +116,7 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
     """Places, ascending, of the smallest set that holds `top_p` (arXiv 1904.09751)."""
     weights = np.exp(heated - heated.max())
     total = weights.sum()
-    # All ids below this weight hold less than 1 - top_p together, so the set lies above it:
-    # sort only that.
+    # ids below this weight hold less than 1 - top_p together, so only those above it are sorted
     likely = np.flatnonzero(weights >= (1.0 - top_p) * total / len(weights))
     order = likely[np.argsort(-weights[likely], kind="stable")]
     return np.sort(order[np.cumsum(weights[order]) - weights[order] < top_p * total])
@@ -251,8 +249,7 @@ class Decoder:
         scores = logits[allowed].astype(np.float64)
         if (biases := self.form.biases(state)) is not None:
             scores += biases
-        token = draw(allowed, scores, len(answer), self.sampling)
-        return token, entropy_of(scores)
+        return draw(allowed, scores, len(answer), self.sampling), entropy_of(scores)
 
 
 @dataclass

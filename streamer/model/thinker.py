@@ -150,8 +150,7 @@ def check_torch(directory: Path, *more: str) -> None:
 
 
 def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> SentenceForm | None:
-    """The sentence's form by the phrases of the model's card in the rules' language, under
-    `weights`.
+    """The form by the phrases of the model's card in the rules' language, under `weights`.
 
     It names no attribute that the weights leave out, unless nothing else would be left to say.
 
@@ -159,8 +158,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
     cannot spell its phrases (ModelWarning, once per model).
     """
     card = thinker.card.speaking(rules.language)
-    said = names_of(rules.form, card.attributes)
-    if not said:
+    if not (said := names_of(rules.form, card.attributes)):
         return None
     said = tuple(name for name in said if weights.get(name) != ()) or said
 
@@ -179,8 +177,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:
-    """Raise ModelError unless both read ids the same way: by content, never by the size of the
-    vocabulary."""
+    """Raise ModelError unless both read ids the same way, whatever the sizes of vocabularies."""
     if edge.vocabulary.fingerprint != cloud.vocabulary.fingerprint:
         why = "edge and cloud have different tokenizers; take two models of one family"
         raise ModelError(f"{edge.directory} and {cloud.directory}", why)

@@ -68,8 +68,7 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge):
         card = read_card(edge)
         assert card.presets["fluent"].threshold == pytest.approx(float(threshold), rel=1e-4)
         promise = card.promises["fluent"]
-        told = (promise.risk, promise.num_clips, promise.cloud)
-        assert told == (risk, 4, "embedded-cloud")
+        assert (promise.risk, promise.num_clips, promise.cloud) == (risk, 4, "embedded-cloud")
         assert promise.fingerprint == fingerprint_of(resolve("embedded", "cloud"))
         uploads[risk] = sum(row["cloud_calls"] for row in described(clips[:4], edge))
     every = described(clips[:4], edge, "--threshold", "0")

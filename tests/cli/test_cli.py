@@ -131,8 +131,7 @@ def test_bad_files_are_one_line_each_and_the_others_described(models, samples, t
     (row,) = rows_of(here("describe", files[8], "--json", "--measures", *models)[1])
     assert (row["warning"], len(row["measures"]["warnings"])) == (None, 1), "said twice"
     lines = err.splitlines()
-    warned = [*files[: len(bad) + 1], files[8]]
-    assert [line.split(": ")[1] for line in lines] == warned
+    assert [line.split(": ")[1] for line in lines] == [*files[: len(bad) + 1], files[8]]
 
 
 def test_silence_is_reported_and_a_script_is_not_disturbed(models, tmp_path):

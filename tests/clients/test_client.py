@@ -107,8 +107,7 @@ def test_a_server_that_cannot_be_used_is_one_line(server):
         server.replace("realtime", "other"): "no such path",
     }.items():
         fails(told, SAMPLES[0], "--url", url)
-    told = "language is 'de'; it may be"
-    fails(told, SAMPLES[0], "--url", server, "--language", "de")
+    fails("language is 'de'; it may be", SAMPLES[0], "--url", server, "--language", "de")
 
 
 async def test_a_server_that_is_full_or_wants_a_key_is_told_at_once():

@@ -244,8 +244,7 @@ def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
         assert process.returncode == -number
     else:
         assert process.returncode == 128 + number
-        told = f"streamer: interrupted: 1 of 3 are in {out}; run it again to go on\n"
-        assert err == told
+        assert err == f"streamer: interrupted: 1 of 3 are in {out}; run it again to go on\n"
 
 
 def test_ctrl_c_while_its_processes_begin(folder):
@@ -304,8 +303,7 @@ def of(name, value, error, level=1):
 )
 def test_a_word_agrees_with_the_numbers_beside_it(first, second, numbers, verdict):
     """A difference is never shown as 0, and equality never as -0."""
-    takes = (of("loudness", first, 0.15), of("loudness", second, 0.15))
-    title, *shown, word = row_of(*takes, "en")
+    title, *shown, word = row_of(of("loudness", first, 0.15), of("loudness", second, 0.15), "en")
     assert (title, " ".join(shown), word) == ("loudness", numbers, verdict)
 
 

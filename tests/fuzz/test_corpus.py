@@ -33,7 +33,6 @@ def test_the_corpus_and_what_is_nearly_right_is_read_or_refused(name):
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: .[fuzz]")
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzzed_by_coverage(name, request):
-    seconds = request.config.getoption("--fuzz-seconds")
-    words = (RUN, name, "--seconds", seconds)
+    words = (RUN, name, "--seconds", request.config.getoption("--fuzz-seconds"))
     done = ended(sys.executable, *words, errors="replace", timeout=None)
     assert done.returncode == 0, done.stderr[-4_000:]

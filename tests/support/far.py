@@ -143,8 +143,7 @@ def raw(url, key=""):
 
 async def say(websocket, *messages):
     for message in messages:
-        data = message if isinstance(message, bytes) else wire.encode(message)
-        await websocket.send(data)
+        await websocket.send(message if isinstance(message, bytes) else wire.encode(message))
 
 
 async def told(websocket, kind=wire.Down):

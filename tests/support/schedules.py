@@ -104,8 +104,7 @@ async def run(schedule: Schedule) -> Counter[str]:
             await asyncio.gather(harm, return_exceptions=True)
     if not harm.cancelled():
         harm.result()
-    answers = prove(history, schedule.turns, Wanted(schedule).wrong)
-    done["turns answered"] += len(answers)
+    done["turns answered"] += len(prove(history, schedule.turns, Wanted(schedule).wrong))
     done["sockets cut"] += history.count("cut")
     done["sessions resumed"] += history.count("resumed")
     done["sessions lost with their server"] += history.count("began") - 1

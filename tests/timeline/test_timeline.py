@@ -57,8 +57,7 @@ def test_json_and_captions_of_a_recording(found, tmp_path):
 
 def test_praat_reads_the_tiers(found, tmp_path):
     """A quote in a sentence is doubled."""
-    quoted = replace(found, text='so "loud"')
-    assert write_timeline(quoted, tmp_path / "s.TextGrid") is None
+    assert write_timeline(replace(found, text='so "loud"'), tmp_path / "s.TextGrid") is None
     grid = parselmouth.read(str(tmp_path / "s.TextGrid"))
     assert praat(grid, "Get number of tiers") == 3
 

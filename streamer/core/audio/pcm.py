@@ -1,7 +1,6 @@
 """PCM of any rate, channels and cut comes in; float32 mono at 16 kHz, full scale 1.0, goes out.
 
-Audio's numbers for all rooms: rates, lengths and scales. The band that a telephone's rate cut off
-is guessed.
+Audio's numbers for all rooms: rates, lengths, scales. The band that a telephone cut off is guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ LIVE_SAMPLES = SAMPLE_RATE_HZ // 10  # 100 ms: what a live source sends at a tim
 WINDOW_SAMPLES = 2 * SAMPLE_RATE_HZ  # what the audio tower encodes at a time
 BEHIND_SAMPLES = 40  # a window's log-mel is complete this many samples after its boundary
 
-# Bounds of the input.
 MIN_RATE_HZ = 1_000
 MAX_RATE_HZ = 384_000
 MAX_CHANNELS = 1024
@@ -53,8 +51,7 @@ G711_RATE_HZ = 8_000
 
 @functools.cache
 def _levels_of(law: Law) -> Samples:
-    """The sample of each of the 256 codes. A code has a sign, 3 bits of segment and 4 of step; a
-    step's middle is meant.
+    """Samples of the 256 codes: of a sign, 3 bits of segment and 4 of step, whose middle is meant.
 
     mu-law: bits inverted; segments begin at 33 << segment, less 33, in units of 14 bit PCM. A-law:
     even bits inverted; the first two segments have the same steps, in units of 13 bit PCM.

@@ -85,8 +85,7 @@ class Recent(Growing):
 
     def forget(self, before: int) -> None:
         """Forget the samples before this one."""
-        num = min(before, self.end) - self.begin
-        if num > 0:
+        if (num := min(before, self.end) - self.begin) > 0:
             self.drop(num)
             self.begin += num
 

@@ -201,8 +201,7 @@ class Speculator:
         return self.sequence.n_committed + n_waiting + self.num_in_flight
 
     def _close(self, n: int, asks_at: float | None) -> VerifyRequest | None:
-        """Upload, commit unverified, or queue the block of `n` ids. asks_at: None where nothing can
-        be asked."""
+        """Upload, commit unverified, or queue `n` ids. asks_at: None where nothing can be asked."""
         mode, begin = self.plan.mode, self._begin
         self.counts.blocks += n if mode == "edge" else 1  # there each id is a block of its own
         is_wanted = mode == "exact"

@@ -71,8 +71,7 @@ def num_same(a: Ids[object], b: Ids[object]) -> int:
 
 
 def accept(draft: Ids[int], chosen: Ids[int]) -> tuple[int, int]:
-    """Return (n_accepted, next_id) for `draft` of length k against the target's `chosen` of length
-    k + 1.
+    """(n_accepted, next_id) for a `draft` of k ids against the k + 1 that the target has `chosen`.
 
     `next_id` is the correction after the first mismatch, or the bonus token after a clean block.
     Raises ValueError when the lengths do not fit.

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 
 class Sequence:
-    """`ids`, `n_cached` (of them in the KV slot), `answer_start` and `n_committed` (ids of the
-    answer shown).
+    """`ids`, `n_cached` (in the KV slot), `answer_start` and `n_committed` (shown of the answer).
 
     `n_cached <= len(ids) - 1` holds from `start_answer` on: the last id's logits are always still
     to come. While audio arrives, before `start_answer`, all ids may be cached. Rollback sets
@@ -68,8 +67,7 @@ class Sequence:
     def replace_tail(self, n: int, new_ids: Iterable[int] = ()) -> None:
         """Cut to `n` ids and append `new_ids`, atomically; O(1) in the cache.
 
-        Raises ValueError when the cut would take back a committed id: committed text is never taken
-        back.
+        Raises ValueError where it would take back a committed id: committed text stays.
         """
         floor = 0 if self._answer_start is None else self._answer_start + self._n_committed
         if not floor <= n <= len(self._ids):

@@ -8,8 +8,7 @@ so a form of its own. Where a card lists no opening, a sentence begins with its 
 
 The form is a table: a state of the sentence gives the allowed ids and their biases. An id is chosen
 among the allowed ones alone, by logit plus bias (streamer/model/decoding.py). The other rules are
-for models without a form: tests/core/rules/test_grammar.py proves for each card that they would not
-change a sentence of the form.
+for models without a form: test_grammar.py proves for each card that they change no sentence of it.
 """
 
 from __future__ import annotations
@@ -228,8 +227,7 @@ class SentenceForm:
         self._weights = np.array([*flat, 0], np.float64)
 
     def _missing(self, state: State) -> Mapping[str, str]:
-        """The texts that complete the clause to a phrase and that ids can spell, each with its
-        phrase."""
+        """Texts that ids can spell and that complete the clause to a phrase -> that phrase."""
         if state.is_over:
             return {}
         n = len(state.clause)

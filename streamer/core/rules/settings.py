@@ -8,8 +8,7 @@ form of the sentence (form.py). Its rules are stated on texts. Only ids that may
 looked at: those with a mark, once per state of the text (a count, a word), and those that begin as
 the text ends.
 
-The end is tested at every id before it is committed, inside a block too; nothing after it is
-committed.
+The end is tested at every id before it is committed, inside a block too: nothing follows it.
 
 Chance: `argmax(logits / T + gumbel)` draws from softmax(logits / T): Gumbel-max (Maddison et al.,
 arXiv 1411.0030). The noise is a hash of (seed, index, id), so edge and cloud share it without a
@@ -168,8 +167,7 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
 
 
 def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
-    """Ids that would complete a role word at the start of the line that `text` ends with, whatever
-    the case.
+    """Ids that would complete a role word at the start of the last line of `text`, in any case.
 
     Blanks and signs before it do not count: "### Human", "**Assistant" are templates too. A whole
     role word (another drafter's, committed unverified) is past mending.
@@ -185,8 +183,7 @@ def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
 
 def _repeated(vocabulary: Vocabulary, text: str) -> Iterable[int]:
     """Ids that repeat the end of `text`: a word of letters, in any case; a Han character, unless
-    the double is a word and this is no third one. And ids that hold a Han character three times in
-    a row."""
+    the double is a word and this is no third one. And ids that hold one three times in a row."""
     texts = vocabulary.texts
 
     def make() -> dict[str, list[int]]:
@@ -235,8 +232,7 @@ def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate:
 def first_stop(
     vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int
 ) -> tuple[int, str] | None:
-    """The place of the first id of `answer`, from place `begin` on, with which it ends, and why;
-    None: none does."""
+    """The place of the first id, from `begin` on, with which `answer` ends, and why; or None."""
     for at in range(begin, len(answer)):
         if (reason := stop(vocabulary, rules, answer[:at], answer[at])) is not None:
             return at, reason
@@ -244,8 +240,7 @@ def first_stop(
 
 
 def loop_suspected(answer: Sequence[int]) -> bool:
-    """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or
-    more came again.
+    """Whether the last ids may begin a loop: for a period p <= 8 the last three or more came again.
 
     Three for p <= 6, p / 2 for longer ones: earlier than `stop`, so that the cloud can look first.
     """

@@ -1,7 +1,6 @@
 """Texts in the language of a sentence: the words of tables, units and warnings beside it.
 
-chinese.json maps English texts to Chinese. The page loads it from the server. The errors, help and
-logs of commands are English.
+chinese.json maps English to Chinese; the page loads it, too. Errors, help and logs are English.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ HAS_CONTENT = re.compile(r"[^\W_]")  # what str.isalnum accepts
 UNCLEAN = re.compile(f"[{CONTROL}]|{ENDED.pattern}.", re.DOTALL)
 
 # Characters that Chinese doubles when it describes a voice (微微, 断断续续, 娓娓道来 ...). A small
-# vocabulary spells them from single characters, so its own ids cannot show that the double is a
-# word.
+# vocabulary spells them by single ones, so its own ids cannot show that the double is a word.
 REDUPLICATED = frozenset(
     "微淡缓深轻慢渐静默细紧稍略沉平稳柔冷暖软断续悠娓侃喃滔徐匆急朗洋絮嗡沙闷懒幽隐清楚吞吐结巴呵哈嘻嘿"
     "往仅刚偏每厚浓甜暗明干净起伏拖拉怯生冲款切"

@@ -44,8 +44,7 @@ class Density(Growing):
     """Syllables per frame of one turn, while its log-mel arrives.
 
     A frame is final, and one of `values`, once REACH steps after its block are known. Until then
-    its value is what it would be if the turn ended now. Append zeros for frames that nothing shall
-    hear, before any is added.
+    its value is as if the turn ended now. Append zeros for unheard frames, before any is added.
     """
 
     def __init__(self) -> None:
@@ -115,8 +114,7 @@ class Density(Growing):
 def in_bands(raw: Floats) -> Floats:
     """[n, 128] log10 mel power to the means of neighbouring bands [n, NUM_BANDS]."""
     near = raw.astype(np.float32).reshape(-1, NUM_BANDS, NUM_MELS // NUM_BANDS)
-    means: Floats = np.add.reduce(near, 2) / np.float32(near.shape[2])
-    return np.maximum(means, np.float32(FLOOR))
+    return np.maximum(np.add.reduce(near, 2) / np.float32(near.shape[2]), np.float32(FLOOR))
 
 
 def learnt() -> dict[str, Floats]:

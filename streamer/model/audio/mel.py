@@ -96,8 +96,7 @@ class MelWindow:
 
     raw: [128, n_frames] float32, log10 of mel power, at least -10. maximum: over raw; in the clip's
     last window also over the frames after its end that the stock extractor computes and drops.
-    minimum: over raw. end_samples: how many of the clip's samples lie before the end of this
-    window.
+    minimum: over raw. end_samples: how many samples of the clip lie before the window's end.
     """
 
     raw: Floats
@@ -117,8 +116,7 @@ def num_embeddings(n_frames: int) -> int:
 
 
 class StreamingLogMel(MelFrames):
-    """One clip's log-mel, window by window; its state is at most 2 s of frames and 0.2 s of
-    samples.
+    """One clip's log-mel, window by window. It holds at most 2 s of frames and 0.2 s of samples.
 
     A window comes as soon as 40 samples after its boundary are known. Under the final `maximum`,
     the features of all windows are those of transformers' WhisperFeatureExtractor (feature_size
@@ -145,12 +143,10 @@ class StreamingLogMel(MelFrames):
         return next(iter(copy.copy(self).finish()), None)
 
     def finish(self) -> list[MelWindow]:
-        """Ends the clip; returns its last window, if there is one left. Then only `maximum` may be
-        read.
+        """Ends the clip; returns its last window, if any is left. Then only `maximum` may be read.
 
         A rest of 1 or 2 frames makes no embedding (`num_embeddings`), so it makes no window, though
-        it counts in `maximum`, as in the stock extractor. Hence a clip of up to 20 ms has no window
-        at all.
+        it counts in `maximum`, as in the stock extractor. So a clip of up to 20 ms has none.
         """
         # As in the stock: ceil(n / 160) frames, and two more that only count in the maximum.
         self._fill(np.zeros(0, np.float32), is_last=True)

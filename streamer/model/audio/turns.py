@@ -282,8 +282,7 @@ class TurnCutter:
         """End this part; the turn goes on as another."""
         part, self._part = self._part, None
         assert part is not None
-        closed = part.finish(self.shows_measures, goes_on=True)
-        return [*closed, *self._open(begin=part.end)]
+        return [*part.finish(self.shows_measures, goes_on=True), *self._open(begin=part.end)]
 
     def _close(self, **ended: int) -> list[Item]:
         """End the turn. Held samples belong to it, or are a last part if it is too long."""

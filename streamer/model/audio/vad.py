@@ -102,8 +102,7 @@ class VoiceActivity:
         found, gates = np.empty(len(rows), np.float32), np.empty(4 * WIDTH, np.float32)
         memory = self._state, network.out, gates, found
         kernel("voice activity")(_features(rows, network), network.recur, *memory)
-        chances: list[float] = found.tolist()
-        return chances
+        return found.tolist()
 
     def count(self, frame: Frame) -> None:
         """Take the next frame of the clip, which `push` or another VoiceActivity has judged."""
@@ -156,8 +155,7 @@ def _network() -> Network:
     return Network(tuple(layers), feed, recur.panels, out)
 
 
-# Unbroken speech of this length begins a turn. One frame does so for clicks and taps too; the
-# padding covers it.
+# Unbroken speech that begins a turn: one frame may be a click or a tap. The padding covers it.
 MIN_START_MS = 96
 LATE_MS = MIN_START_MS + FRAME_MS  # a begin is known this much after it, at most
 HYSTERESIS = 0.15  # as in silero's own iterator: speech goes on until threshold - hysteresis

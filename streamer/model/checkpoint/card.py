@@ -52,8 +52,7 @@ Count = Annotated[int, Meta(ge=1, le=10**9)]
 
 @dataclass(frozen=True)
 class Promise:
-    """The certificate of a preset's threshold (core/calibration.py): expected loss of a clip
-    <= risk.
+    """A preset's certificate (core/calibration.py): the expected loss of a clip is <= risk.
 
     confidence: 0, or that with which the mean loss is <= risk. cloud: the name of the model that
     judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles:
@@ -92,8 +91,7 @@ class Level(TypedDict):
 class ModelCard(Struct, frozen=True, dict=True):
     """What `streamer.json` holds.
 
-    openings: a sentence begins with one of these (core/rules/form.py). languages: further ones;
-    each card there is complete.
+    openings: a sentence begins with one (core/rules/form.py). languages: further, complete cards.
     """
 
     name: Line = ""
@@ -212,8 +210,7 @@ def replace_text(file: Path, text: str) -> None:
 
 
 EOS = ("<|im_end|>", "<|endoftext|>")
-# The pattern that splits a text; merges stay within its parts. Other patterns are refused, since
-# matching one might never end.
+# It splits a text; merges stay within its parts. Others are refused: matching might never end.
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -288,8 +285,7 @@ class Tokenizer:
     def vocabulary(self, size: int) -> Vocabulary:
         """The vocabulary for `size` columns of logits; models of one tokenizer share it.
 
-        Raises ModelError if this is no byte-level tokenizer, has none of EOS or more than `size`
-        ids.
+        Raises ModelError for no byte-level tokenizer, none of EOS, or more than `size` ids.
         """
         num_ids = max([*self._ids.values(), *self._added.values()], default=-1) + 1
         if num_ids > size:
@@ -305,8 +301,7 @@ class Tokenizer:
         for text, i in self._added.items():
             found[i] = text.encode()
         if not (eos := sorted(self._added[text] for text in EOS if text in self._added)):
-            why = f"its tokenizer has neither {' nor '.join(EOS)}"
-            raise ModelError(self._directory, why)
+            raise ModelError(self._directory, f"its tokenizer has neither {' nor '.join(EOS)}")
         return _built(tuple(found), frozenset(self._added.values()), tuple(eos), size)
 
     def _merged(self, word: str) -> Iterator[int]:

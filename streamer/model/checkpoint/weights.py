@@ -37,11 +37,8 @@ Size = Annotated[int, Meta(ge=1, le=10**9)]  # 0 is refused: it does not stand f
 Theta = Annotated[float, Meta(ge=1, le=1e12)]
 Id = Annotated[int, Meta(ge=0, le=10**9)]
 Told = Callable[[int, int], None]  # (parts done, parts there are)
-_RENAMED = (
-    (r"^thinker\.", ""),
-    (r"^model\.audio_tower\.", "audio_tower."),
-    (r"^model\.language_model\.", "model."),
-)
+# prefixes, in the order in which they are taken off
+_RENAMED = {"thinker.": "", "model.audio_tower.": "audio_tower.", "model.language_model.": "model."}
 _WANTED = re.compile(r"^(audio_tower\.|model\.(embed_tokens|layers|norm)\.|lm_head\.)")
 
 
@@ -113,8 +110,7 @@ def weight_files(directory: Path) -> list[Path]:
     else:
         files = [*directory.glob("*.safetensors")]
     # os.path, since pathlib raises for a name that no system takes
-    missing = sorted(file.name for file in files if not os.path.isfile(file))
-    if missing:
+    if missing := sorted(file.name for file in files if not os.path.isfile(file)):
         why = f"lacks {missing[0]} ({len(missing)} of {len(files)} shards are missing)"
         raise ModelError(directory, why)
     if not files:
@@ -129,8 +125,8 @@ class _Index(msgspec.Struct):
 
 def wanted_name(name: str) -> str | None:
     """A tensor's name in 4.x form; None for what is not used (vision, talker, token2wav)."""
-    for pattern, new in _RENAMED:
-        name = re.sub(pattern, new, name)
+    for old, new in _RENAMED.items():
+        name = new + name.removeprefix(old) if name.startswith(old) else name
     return name if _WANTED.match(name) else None
 
 
@@ -309,8 +305,7 @@ def checked(directory: Path) -> tuple[Shapes, int, int]:
     listed = list(entries(directory))
     found = {name: (shape, dtype) for name, shape, dtype, _ in listed}
     if len(found) < len(listed):
-        why = "its files hold some tensor twice; keep those of one save only"
-        raise ModelError(directory, why)
+        raise ModelError(directory, "its files hold some tensor twice; keep those of one save only")
     wanted = dict(expected(shapes.text, shapes.audio))
     for name, size in wanted.items():
         shape, dtype = found.get(name, (None, ""))
@@ -350,8 +345,7 @@ def fingerprint_of(directory: Path) -> str:
     """A digest of config, card and weights.
 
     A large file counts by its size and 4 MB spread over it: enough to tell checkpoints apart
-    without reading 15 GB. The card counts without the fields of calibration, which change nothing
-    that the model says.
+    without reading 15 GB. The card counts without `gate`, which changes nothing that is said.
     """
     digest = hashlib.blake2b(digest_size=8)
     kinds = ("*.safetensors", "config.json", "streamer.json")

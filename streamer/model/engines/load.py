@@ -144,18 +144,15 @@ class TextModel:
         """Feed packed embeddings `x`; logits [sum of num_logits, vocab] float32."""
         x = self.forward(x, spans, slots)
         ends = [(first + n, num) for _, _, first, n, num in spans]
-        wanted = [row for end, num in ends for row in range(end - num, end)]
-        if not wanted:
+        if not (wanted := [row for end, num in ends for row in range(end - num, end)]):
             return np.empty((0, 0), np.float32)
         return self._linear(self._rms(x[wanted], self.norm), self.head).float().cpu().numpy()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N,
-        hidden].
+        """[N, hidden] of packed embeddings `x` [N, hidden]; writes keys and values into `slots`.
 
         Positions are a plain arange per row (audio-only: the three mrope rows are equal). Each row
-        attends to its own slot alone, so its result does not depend on the company it keeps beyond
-        matrix rounding.
+        attends to its own slot alone, so the rows beside it change no more than matrix rounding.
         """
         s = self.shape
         at = torch.cat([torch.arange(start, start + n) for _, start, _, n, _ in spans])
@@ -163,8 +160,7 @@ class TextModel:
         # once per step, and not boolean: the attention would turn that into this in every layer
         masks = [self._mask(x, start, n) if n > 1 else None for _, start, _, n, _ in spans]
         for i, layer in enumerate(self.layers):
-            normed = self._rms(x, layer["norm_in"])
-            qkv = self._linear(normed, layer["qkv"], layer["qkv_bias"])
+            qkv = self._linear(self._rms(x, layer["norm_in"]), layer["qkv"], layer["qkv_bias"])
             heads = qkv.view(len(x), -1, s.head_dim)
             qk, v = heads.split((s.heads + s.kv_heads, s.kv_heads), dim=1)
             q, k = _rotate(qk, cos, sin).split((s.heads, s.kv_heads), dim=1)

@@ -56,8 +56,7 @@ class VerifierAddress:
     """The address of a verifier, and how to use it.
 
     eager: send audio while someone speaks, else only when a verdict is wanted. budget_s: for a
-    verdict. edge: a name by which a director or a balancer in front of many verifiers sends this
-    edge to the verifier that it had.
+    verdict. edge: a name by which a director or a balancer sends it to the verifier that it had.
     """
 
     url: str
@@ -108,8 +107,7 @@ class VerifierAddress:
 class Backoff:
     """The pause after failures in a row, in seconds: it doubles with each, and is 0 for none.
 
-    Attempts that began before the latest failure count with it, so turns that miss the same outage
-    count once.
+    Attempts that began before the latest failure count with it: one outage counts once.
     """
 
     def __init__(self, first_s: float, most_s: float) -> None:
@@ -172,8 +170,7 @@ class RemoteCloud:
         """Whether asking is worth it now.
 
         Not after a late verdict, before the verifier has answered a later ping and a pause is over:
-        a verifier that answers pings and never verifies costs a verify budget per pause, not one
-        per block.
+        one that answers pings and never verifies costs a verify budget per pause, not per block.
         """
         late_at = self._late.failed_at
         if self._answered_at is None or self._answered_at < late_at:
@@ -184,8 +181,7 @@ class RemoteCloud:
     def why_not(self) -> str | None:
         """Why waiting for a verdict is useless; None where one may come.
 
-        A verifier that was there may come back, so the first turn that misses it waits for its
-        whole budget.
+        A verifier that was there may come back: the first turn to miss it waits its whole budget.
         """
         if self.lost is not None:
             return self.lost
@@ -221,8 +217,6 @@ class RemoteCloud:
             with anyio.CancelScope(shield=True):  # bounded by close_timeout
                 await socket.close()
 
-    # Reports of the turns.
-
     def verdict_came(self) -> None:
         """Earlier trouble is over."""
         self._dialled.succeeded()
@@ -255,8 +249,6 @@ class RemoteCloud:
             self._settled.set()
         for turn in self.turns:
             turn.miss(why_not if self.lost or not self.was_linked else None)
-
-    # Connections.
 
     async def _keep_spares(self) -> None:
         while True:
@@ -346,8 +338,7 @@ def why(error: Exception) -> str:
         case OSError(errno=int(number)) if number > 0:
             return os.strerror(number)  # asyncio's text repeats the address
         case ConnectionResetError() | exceptions.InvalidMessage(__cause__=EOFError()):
-            ways = "give wss:// if it has a certificate, else ws://"
-            return f"it closes connections at once; {ways}"
+            return "it closes connections at once; give wss:// if it has a certificate, else ws://"
         case exceptions.InvalidHandshake():
             return f"it does not speak our protocol ({error})"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

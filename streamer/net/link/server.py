@@ -92,8 +92,7 @@ class ServedTurn:
     async def serve(self, socket: ClientSocket, metrics: VerifierMetrics) -> None:
         """Serve one websocket until it ends.
 
-        Raises ConnectionClosed, Broken where the turn is over, wire.WireError for garbage, and the
-        judge's errors.
+        Raises ConnectionClosed, Broken at the turn's end, WireError for garbage, judges' errors.
         """
         await self._send_heard(socket, self._model.fingerprint)
         while True:

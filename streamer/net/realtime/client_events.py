@@ -29,8 +29,7 @@ Id = Annotated[str, msgspec.Meta(max_length=512)]
 
 
 class Refused(ValueError):
-    """A message that has no effect but an `error`; the session goes on. event_id: its own, if it
-    can be read."""
+    """A message without effect but an `error`; the session goes on. event_id: its own, if known."""
 
     def __init__(
         self, message: str, code: str, event_id: str | None = None, kind: str = INVALID

@@ -85,16 +85,14 @@ class Conversation:
         return pcm
 
     def committed(self, turn: int) -> None:
-        """The client has ended this turn. Raises NothingToCommit if voice activity had, and it was
-        answered."""
+        """The client has ended this turn. Raises NothingToCommit if it is answered already."""
         if turn <= self.turns.done:
             raise events.NothingToCommit
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
 
     def reopened(self, num_bytes: int, before: events.SessionOptions) -> None:
-        """Another stream goes on after this audio, which had the options `before`; its turns are
-        numbered from 0 again."""
+        """Another stream, with turns from 0 on, follows this audio, which had options `before`."""
         self._num_streams += 1
         self._before_ms += 1000 * num_bytes // (before.sample_bytes * before.sample_rate_hz)
         self.turns = Turns()

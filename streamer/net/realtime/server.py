@@ -80,13 +80,11 @@ class RealtimeServer(Service):
 
     def check(self, socket: ClientSocket) -> None:
         """Raises HttpRefusal without a place for a new session, or a session to resume."""
-        resume = Resume.parse(socket.query)
-        if resume is None:
+        if (resume := Resume.parse(socket.query)) is None:
             if (told := self._admission.why_full(socket.tenant)) is not None:
                 raise busy(f"{told}; try again later")
             return
-        session = self._admission.places.get(resume.session_id)
-        if session is None:
+        if (session := self._admission.places.get(resume.session_id)) is None:
             kept = f"one is kept for {self._terms.hold_s:g} s"
             raise HttpRefusal(404, f"no such session; {kept}; connect anew")
         end = session.journal.end

@@ -1,8 +1,7 @@
 """A client's session, which outlives its sockets, and the journal of its events.
 
 The session listens in its own task and takes its messages in order. A message that was received
-whole is taken whole, even if its socket dies meanwhile, so the counts that a client resumes by are
-exact.
+whole is taken whole, even if its socket dies meanwhile: a client resumes by exact counts.
 """
 
 from __future__ import annotations
@@ -139,8 +138,7 @@ class ClientSession:
         self.journal.append(events)
 
     def resume(self, asked: Resume) -> tuple[int, bytes]:
-        """The client is back: the first event's number, and the event that says what was taken and
-        what is lost."""
+        """The client is back: the first event's number, and the event on what was taken or lost."""
         self._num_resumed += 1
         self.metrics.resumed.inc()
         journal, num_bytes = self.journal, asked.num_bytes

@@ -72,8 +72,7 @@ class Admission:
     def check(
         self, path: str, headers: Headers, query: Mapping[str, Sequence[str]] | None = None
     ) -> str:
-        """The tenant. Raises HttpRefusal, and MultipleValuesError for a header that must be
-        single."""
+        """The tenant. Raises HttpRefusal, and MultipleValuesError for a repeated header."""
         origin, host = headers.get("Origin"), headers.get("Host", "")
         shown, query = keys_shown(headers), query or {}
         if path not in self.paths:
@@ -92,8 +91,7 @@ class Admission:
 
     def _may_come(self, origin: str, host: str) -> bool:
         """Whether pages of this Origin may connect: our own page, or a named one. A foreign name
-        may point here (DNS rebinding), so without a key our own page must be at a loopback
-        address."""
+        may point here (DNS rebinding), so without a key ours must be at a loopback address."""
         if origin in self.allowed_origins:
             return True
         is_own = bool(host) and origin.partition("://")[2] == host

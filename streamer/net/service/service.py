@@ -108,8 +108,7 @@ class ClientSocket(ServerConnection):
 
     @property
     def num_arrived(self) -> int:
-        """Bytes of a large message that is arriving, 0 for none; the client's pong may have to wait
-        for its end."""
+        """Bytes of a large message that is arriving, 0 for none."""
         num = len(self.protocol.reader.buffer)
         return num if num > LARGE_BYTES else 0
 
@@ -200,8 +199,7 @@ class Service(ABC):
         port: int = 0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Serve until `stop` or a signal; `ready` gets the port. tls: for wss. Raises OSError if
-        the port is taken."""
+        """Serve until `stop` or a signal; `ready` gets the port. Raises OSError if it is taken."""
         # asyncio warns of each write to a lost client, and one client can cause thousands
         logging.getLogger("asyncio").setLevel(logging.ERROR)
         self._max_waiting = min(MAX_WAITING, _raise_open_files() // 4)

@@ -41,8 +41,7 @@ def realised(risk, confidence, n, trials, seed):
 @pytest.mark.parametrize(("risk", "n"), [(0.05, 30), (0.03, 100), (0.1, 15)])
 def test_the_next_clips_expected_loss_is_within_the_risk(risk, n):
     fresh, means = realised(risk, 0.0, n, trials=800, seed=n)
-    error = fresh.std() / math.sqrt(len(fresh))
-    assert fresh.mean() <= risk + 3 * error
+    assert fresh.mean() <= risk + 3 * fresh.std() / math.sqrt(len(fresh))
     assert means.mean() <= risk, "the same with the clip's own chance taken out"
     assert means.mean() >= risk - 2.5 / (n + 1), "the correction costs about 1 / (n + 1)"
 

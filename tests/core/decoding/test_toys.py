@@ -192,8 +192,7 @@ def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(seed, 
             if kind == "model" and house.is_twin:
                 assert counts.n_accepted == counts.n_uploaded
                 assert counts.n_corrected == 0
-    cloud = House(seed, (), kind, "cloud", form)
-    assert answered(cloud)[:2] == (answer, reason)
+    assert answered(House(seed, (), kind, "cloud", form))[:2] == (answer, reason)
     if kind == "model":  # the others draw other ids when they are asked at other times
         gated = [answered(House(seed, faults, kind, "gated", form)) for faults in ((), ("twice",))]
         assert gated[0][:2] == gated[1][:2]

@@ -129,8 +129,7 @@ def breaks_by_hand(rules, text, piece, index):
         across = run.start() < start
         if len(run[0]) > 2 or (across and run[1] not in VOCABULARY.doubles):
             broken.add("adjacency")
-    last = re.search(rf"({WORD}) ?\Z", text)
-    if last:
+    if last := re.search(rf"({WORD}) ?\Z", text):
         space = "" if text.endswith(" ") else " "
         if re.match(f"{space}{last[1]}(?!{WORD})", piece, re.IGNORECASE):
             broken.add("adjacency")

@@ -217,8 +217,7 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(famil
 def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, bad):
     _, vocabulary, _ = family
     words = export.spoken("en")
-    given = words["attributes"], (), words["openings"]
-    form = SentenceForm(vocabulary, *given, marks_of("en"))
+    form = SentenceForm(vocabulary, words["attributes"], (), words["openings"], marks_of("en"))
     text = "The speaker is deep, dark, very slow, flat, soft, flowing, calm."
     assert form.is_whole(text)
     assert not form.is_whole(text.replace(good, bad, 1))

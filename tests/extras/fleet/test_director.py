@@ -91,8 +91,7 @@ async def test_clients_are_spread_and_one_too_many_is_refused_at_once():
         ids = []
         for _ in range(4):
             ids.append(await created(await stack.enter_async_context(connect(url))))
-        counts = [len(server.sessions) for server in servers.values()]
-        assert counts == [2, 2]
+        assert [len(server.sessions) for server in servers.values()] == [2, 2]
         names = {server._admission.replica for server in servers.values()}
         assert {session_id.split("_")[1] for session_id in ids} == names
         with anyio.fail_after(PATIENCE_S):  # it knows places a poll late

@@ -34,8 +34,7 @@ def whole_numbers(matrix, form):
 def product(matrix, form, x, bias=0):
     """As the kernel promises: rounded groups, exact sums, one rounding of each group's part."""
     f4, wide = np.float32, np.longdouble
-    inner = x.shape[1]
-    groups = F.pad(x, (0, -inner % form[1])).unflatten(1, (-1, form[1])).numpy()
+    groups = F.pad(x, (0, -x.shape[1] % form[1])).unflatten(1, (-1, form[1])).numpy()
     largest = np.maximum(np.abs(groups).max(-1), f4(1e-30))
     q = np.rint(groups * (f4(127) / largest)[..., np.newaxis]).astype(np.int64)
     sums = np.einsum("rgk,cgk->grc", q, whole_numbers(matrix, form)).astype(f4)

@@ -144,8 +144,7 @@ def test_frames_are_praats(index):
 
 @pytest.mark.parametrize("hz", [65, 80, 110, 149, 152, 220, 340, 480])
 def test_a_voice_of_known_f0(hz):
-    found = track(pulses(np.full(24_000, float(hz))))[10:-10]
-    assert found == pytest.approx(hz, rel=2e-3)
+    assert track(pulses(np.full(24_000, float(hz))))[10:-10] == pytest.approx(hz, rel=2e-3)
 
 
 def test_noise_silence_and_a_hum_have_no_pitch():

@@ -96,8 +96,7 @@ def test_embedding_counts_follow_the_audio_tower():
             None, torch.tensor(n_frames)
         )[1]
         assert num_embeddings(n_frames) == int(towers)
-        # Window by window as many as all at once, also when a rest of 1 or 2 frames makes no
-        # window.
+        # Window by window as many as all at once, also when a rest of 1 or 2 frames makes none.
         windows, rest = divmod(n_frames, 200)
         assert windows * 50 + num_embeddings(rest) == int(towers)
     assert num_embeddings(0) == 0

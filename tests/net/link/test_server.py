@@ -135,8 +135,7 @@ async def test_many_that_come_at_once_never_take_more_than_there_is():
                 ws.transport.abort()
                 await ws.wait_closed()
             await until(lambda i=i: server.num_held == i + 1)
-            gauges = server.metrics.text().decode()
-            assert f"\nstreamer_sessions_held {i + 1}.0\n" in gauges
+            assert f"\nstreamer_sessions_held {i + 1}.0\n" in server.metrics.text().decode()
 
         async def come(i, over):
             async with raw(url_of(port)) as ws:
@@ -226,8 +225,7 @@ WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
 
 
 def connected(turn, served=None):
-    """A websocket, new or again, until the edge has nothing to say: (the other end, what it said,
-    its further messages)."""
+    """A websocket until the edge has nothing to say: (the other end, what it said, what is left)."""
     messages = turn.messages()
     opened = wire.decode_up(wire.encode(next(messages)))
     if served is None:

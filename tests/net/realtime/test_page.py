@@ -242,8 +242,7 @@ async def test_a_server_that_died_is_told(tmp_path):
             await guest.until_said("#problem", "The connection broke; trying again")
             assert await guest.text("#status") == "Waiting for the server …"
             process.wait()
-            again = ("--mode", "edge", "--port", urlsplit(url).port)
-            servers.enter_context(serving(*again))
+            servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
             await guest.until_said("#problem", "The server started anew.")
             assert await guest.text("#mic") == "Speak"
             await guest.page.set_input_files("#file", SAMPLES[0])
@@ -296,8 +295,7 @@ async def report_of(guest, file):
     assert await report.locator("svg path.pitch_median_hz[d^=M]").count() == 1
     assert await report.locator("svg path.nudge").count() >= 3
     assert await report.locator("script, link, img").count() == 0
-    seconds = await report.locator("audio").evaluate(SECONDS)
-    assert 5 < seconds < 60
+    assert 5 < await report.locator("audio").evaluate(SECONDS) < 60
     assert await report.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     text = await report.text_content("main")
     await report.close()
