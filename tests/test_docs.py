@@ -112,8 +112,7 @@ def test_modules_that_are_called_are_there():
     """`python -m bench.quality` and the like; a paragraph may name a module of an older commit."""
     paragraphs = [part for page in PAGES for part in page.read_text("utf-8").split("\n\n")]
     now = " ".join(p for p in paragraphs if not re.search(r"At commit [0-9a-f]{7} ", p))
-    ours = r"python -m ((?:bench|pipelines|streamer)\b[\w.]*)"
-    called = set(re.findall(ours, now))
+    called = set(re.findall(r"python -m ((?:bench|pipelines|streamer)\b[\w.]*)", now))
     missing = [name for name in called if not (ROOT / f"{name.replace('.', '/')}.py").exists()]
     assert called
     assert [name for name in missing if not (ROOT / name.replace(".", "/")).is_dir()] == []

@@ -238,21 +238,18 @@ async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
 
 
 async def test_a_busy_cloud_delays_no_turn_and_its_error_comes_with_the_verdict():
-    models = models_of(mode="gated")
-    async with opened(models) as parts:
-        free, target = slots_free(models), parts.target()
-        in_hand = threading.Event()
+    async with opened(models_of(mode="gated")) as parts:
+        target, in_hand = parts.target(), threading.Event()
 
-        def busy():
-            in_hand.wait(60)
+        def steps(error=None):
             yield from ()
+            if error is None:
+                in_hand.wait(60)
+            else:
+                raise error
 
-        def failing():
-            yield from ()
-            raise ValueError("mine")
-
-        parts.cloud.model.begin(busy())
-        target.hearer.hear = lambda heard: failing() if heard.windows else None
+        parts.cloud.model.begin(steps())
+        target.hearer.hear = lambda heard: steps(ValueError("mine")) if heard.windows else None
         cutter = parts.cut(SessionOptions(), True)
         _, *heard = cutter.push(pcm(speech(6.0, 1)))
         with anyio.fail_after(30):
@@ -266,4 +263,3 @@ async def test_a_busy_cloud_delays_no_turn_and_its_error_comes_with_the_verdict(
                 await target.hear_end()
         await target.stop()
         target.close()
-        assert slots_free(models) == free

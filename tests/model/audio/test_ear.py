@@ -62,8 +62,7 @@ def test_beside_praat_and_the_samples_themselves(index):
 
 def test_noise_and_clipping_are_found_again():
     voice = np.concatenate([np.zeros(RATE_HZ, np.float32), recording(2)])
-    spoken = np.repeat(speech_frames(voice), 160)[: len(voice)]
-    power = np.mean(voice[spoken] ** 2)
+    power = np.mean(voice[np.repeat(speech_frames(voice), 160)[: len(voice)]] ** 2)
     for snr_db in (5, 15):
         noise = np.random.default_rng(0).normal(0, (power / 10 ** (snr_db / 10)) ** 0.5, len(voice))
         found = measure((voice + noise).astype(np.float32))
