@@ -153,8 +153,7 @@ def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
         ({"rate_syllables_per_s": 1.2}, {"rate", "arousal"}),
         ({"snr_db": None}, set()),
     ):
-        found = replace(plain, measures=replace(plain.measures, **changed))
-        readings = readings_of(found)
+        readings = readings_of(replace(plain, measures=replace(plain.measures, **changed)))
         assert {each.attribute for each in readings if each.certainty == "unsure"} == unsure
 
 

@@ -30,17 +30,9 @@ from streamer.model.engines.load import load_stock
 from streamer.model.listener import Listener, hear, items_of
 from streamer.model.scheduler import PREFILL_IDS, Encode, StepScheduler, drive
 from streamer.model.thinker import check_pair, load
-from streamer.stages.parts import Batcher
+from streamer.stages.parts import Batcher, Ticket
 
 NUM_IDS = 20
-
-
-@dataclass(eq=False)
-class Job:
-    steps: object
-    is_urgent: bool = True
-    value: object = None
-    error: Exception | None = None
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +79,7 @@ def test_ids_alone_equal_ids_in_company(thinker):
                 steps = broken(listeners[key])
             else:
                 steps = sentence(thinker, 0 if key == "dropped" else key, listeners[key])
-            jobs[key] = Job(steps)
+            jobs[key] = Ticket(steps, True)
             rounds.add(jobs[key])
         if number == 12:
             rounds.drop(jobs["dropped"])
@@ -141,10 +133,10 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     engine = NotedEngine(thinker.engine)
     rounds, (speaker, *others) = StepScheduler(engine), [Listener(thinker) for _ in range(4)]
     speaker.sequence.extend([7])
-    rounds.add(Job(next_ids(speaker, 15)))
+    rounds.add(Ticket(next_ids(speaker, 15), True))
     for i, other in enumerate(others):
         other.sequence.extend([i + 1] * 400)
-    jobs = [Job(other.feed(0), is_urgent=i == 2) for i, other in enumerate(others)]
+    jobs = [Ticket(other.feed(0), is_urgent=i == 2) for i, other in enumerate(others)]
     for job in jobs:
         rounds.add(job)
     finished = []
@@ -169,7 +161,7 @@ def test_windows_of_turns_that_have_ended_are_heard_first(thinker):
         yield Encode(np.zeros((128, 200), np.float32))
 
     rounds = StepScheduler(thinker.engine)
-    jobs = [Job(heard(), is_urgent=False) for _ in range(3)]
+    jobs = [Ticket(heard(), is_urgent=False) for _ in range(3)]
     for job in jobs:
         rounds.add(job)
     jobs[2].is_urgent = True  # in hand already
