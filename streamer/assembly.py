@@ -395,5 +395,5 @@ class ModelJudge:
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
         num = mel.num_samples
         closed = Closed(0, rest, mel.maximum, num, has_speech=True, last_speech=None)
-        self._target.finish(closed, weights)
+        await self._target.finish(closed, weights)
         await self._target.hear_end(prefills=True)

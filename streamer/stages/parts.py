@@ -2,7 +2,7 @@
 
 On a Batcher's thread, steps of many streams share the engine's steps. The event loop never waits
 for torch: it hands steps over and awaits an event. Bounded by its callers: a stream has at most one
-submission in hand per task, and a slot per turn.
+submission in hand per task, one more that hears on the target, and a slot per turn.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ from streamer.stages.events import SessionOptions
 
 # Two contend for the interpreter lock: 64 streams take a third more CPU time (2026-11).
 NUM_PIECES = 1
-# Windows of 2 s that are heard before a verdict, at most: 50 ms on the embedded pair.
-MOST_UNHEARD = 5
+MOST_UNHEARD = 5  # windows of 2 s that a target keeps: 20 ms on the embedded pair
 CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
 
@@ -291,7 +290,7 @@ class LocalTarget:
     be in hand then, and `stop` comes before.
 
     verifier_of: of a listener, by level weights. hears_late: all audio waits for the first request.
-    pieces: while others wait there, MOST_UNHEARD windows wait, too.
+    pieces: while others wait there, MOST_UNHEARD windows wait, too; None: each turn is verified.
     """
 
     model: Batcher
@@ -309,19 +308,22 @@ class LocalTarget:
     _asking: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
 
     async def hear(self, heard: Heard) -> None:
-        """Begin to prefill windows, or keep them for later. An error comes with the next wait."""
+        """Begin to prefill windows, or keep them for later; wait where too many are kept. An error
+        comes with the next wait."""
         self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
         is_busy = self.pieces is not None and self.pieces.statistics().tasks_waiting > 0
-        num_windows = sum(len(each.windows) for each in self._unheard)
-        if not (self.hears_late or (is_busy and num_windows <= MOST_UNHEARD)):
-            self._go_on(is_urgent=False)
+        is_behind = sum(len(each.windows) for each in self._unheard) > MOST_UNHEARD
+        if not self.hears_late and (is_behind or not is_busy):
+            self._go_on()
+            if is_behind:
+                await self.prefilled()
 
     @property
     def is_hearing(self) -> bool:
         """Whether it hears in the background."""
         return self._hearing is not None and not self._hearing.is_done.is_set()
 
-    def _go_on(self, is_urgent: bool) -> None:
+    def _go_on(self) -> None:
         """Hear all that is unheard; steps that do so already take in what comes meanwhile."""
 
         def steps(first: Any) -> Any:
@@ -332,7 +334,7 @@ class LocalTarget:
 
         has_failed = self._hearing is not None and self._hearing.error is not None
         if not (self.is_hearing or has_failed) and (first := self._next()) is not None:
-            self._hearing = self.model.begin(steps(first), is_urgent)
+            self._hearing = self.model.begin(steps(first), is_urgent=self._end is not None)
 
     def _next(self) -> Any:
         """Steps for the next items that need some."""
@@ -341,14 +343,27 @@ class LocalTarget:
                 return steps
         return None
 
-    def finish(self, closed: Closed, weights: LevelWeights) -> None:
-        """The turn is over; requests may come. A target elsewhere hears it at once."""
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
+        """The turn is over; requests may come. A target elsewhere hears it at once; this one is
+        waited for, where each turn is verified: the time is none of a request's budget. Raises the
+        error with which hearing failed."""
         self._end = closed, weights
+        if self._hearing is not None:
+            self._hearing.is_urgent = True
+            if self._hearing.error is not None:
+                raise self._hearing.error
+        if self.pieces is None:
+            self._go_on()
+            await self.prefilled()
 
     async def prefilled(self) -> None:
-        """Wait until all that has begun is prefilled; briefly where the target is away."""
-        if self._hearing is not None:
+        """Wait until all that has come is prefilled, but for what waits for the first request;
+        briefly where the target is away."""
+        while self._hearing is not None:
             await self.model.finished(self._hearing)
+            self._go_on()
+            if not self.is_hearing:
+                break
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Verify a block. Raises the model's errors; elsewhere TargetLost where waiting is in
@@ -365,10 +380,7 @@ class LocalTarget:
             return
         assert self._end is not None
         closed, weights = self._end
-        if self._hearing is not None:
-            self._hearing.is_urgent = True
-        await self.prefilled()
-        self._go_on(is_urgent=True)
+        self._go_on()
         await self.prefilled()
         await self.model.submit(self.hearer.finish(closed.rest, closed.maximum, prefills))
         self._verifier = self.verifier_of(self.hearer, weights=weights)

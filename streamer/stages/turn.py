@@ -38,7 +38,7 @@ from streamer.stages.events import (
 )
 from streamer.stages.parts import Drafter, Hearer, Parts, Steps, Target
 
-MAX_ITEMS = 8  # heard and not yet prefilled
+MAX_ITEMS = 8  # heard and not yet prefilled on the edge
 MAX_TURNS = 3  # of a stream: one is answered, one waits for that, one is spoken
 SLOT_WAIT_S = 120.0  # twice the longest turn
 
@@ -186,17 +186,19 @@ class Turn:
                 case Closed():
                     self.closed = item
                 case anyio.Event():
-                    if self.cloud is not None:
-                        await self.cloud.prefilled()
-                    await self._be_first()
-                    item.set()
+                    try:
+                        if self.cloud is not None:
+                            await self.cloud.prefilled()
+                        await self._be_first()
+                    finally:
+                        item.set()
 
     async def _hear(self, heard: Heard, group: TaskGroup) -> None:
-        """Prefill complete windows on both models at once; begin a live update where one is due.
-        An update gives way to the edge's own steps."""
+        """Prefill complete windows on the edge, and begin to on the cloud; begin a live update where
+        one is due. An update gives way to the edge's own steps."""
         steps = None if self.edge is None else self.edge.hear(heard)
         if self.cloud is not None:
-            await self.cloud.hear(heard)  # it waits for no model
+            await self.cloud.hear(heard)  # in the background
         if steps is not None:
             if self._update is not None:  # the next one need not wait for its thread
                 self._update.cancel()
@@ -310,7 +312,7 @@ class Answer:
         """The answer; why it ended."""
         spec, cloud, target = self._spec, self._parts.cloud, self._turn.cloud
         if target is not None:
-            target.finish(closed, self._turn.weights)
+            await target.finish(closed, self._turn.weights)
         num_failures = 0
         while True:
             if self._turn.is_cancelled:

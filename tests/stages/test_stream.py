@@ -13,9 +13,11 @@ from toy_parts import Decoding, toy_parts
 
 from bench.arms import models_of, opened
 from streamer import Description, TextDelta
+from streamer.assembly import patient
 from streamer.core.audio.turn import Heard
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Sampling
+from streamer.describer import describe_recording
 from streamer.stages import stream as stream_module
 from streamer.stages import turn as turn_module
 from streamer.stages.events import SessionOptions
@@ -237,25 +239,40 @@ async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
         calm.close()
 
 
+def cannot_hear(target, until=None):
+    """The target, whose model has an error with the first window."""
+
+    def failing():
+        if until is not None:
+            until.wait(60)
+        yield from ()
+        raise ValueError("mine")
+
+    jobs = iter([failing()])
+    target.hearer.hear = lambda heard: next(jobs) if heard.windows else None
+    return target
+
+
 async def test_a_busy_cloud_delays_no_turn_and_its_error_comes_with_the_verdict():
     async with opened(models_of(mode="gated")) as parts:
-        target, in_hand = parts.target(), threading.Event()
-
-        def failing():
-            in_hand.wait(60)
-            yield from ()
-            raise ValueError("mine")
-
-        target.hearer.hear = lambda heard: failing() if heard.windows else None
-        cutter = parts.cut(SessionOptions(), True)
-        _, *heard = cutter.push(pcm(speech(6.0, 1)))
-        for item in heard * 2:
-            await target.hear(item)
+        in_hand = threading.Event()
+        target, cutter = cannot_hear(parts.target(), in_hand), parts.cut(SessionOptions(), True)
+        _, heard = cutter.push(pcm(speech(2.6, 1)))
+        await target.hear(heard)
+        await target.hear(heard)
         assert target.is_hearing
         in_hand.set()
-        target.finish(cutter.commit()[-1], parts.weights(heard[0]))
-        for _ in range(2):
+        for call in (target.prefilled, partial(target.finish, cutter.commit()[-1], {})):
             with pytest.raises(ValueError, match="mine"):
-                await target.hear_end()
+                await call()
+            await target.hear(heard)  # nothing of it goes on
         await target.stop()
         target.close()
+
+
+@pytest.mark.parametrize("mode", ["exact", "gated"])
+async def test_a_recording_that_the_cloud_cannot_hear_fails(mode):
+    async with opened(models_of(mode=mode)) as parts:
+        broken = Between(patient(parts, hears_late=False), target_of=cannot_hear)
+        with anyio.fail_after(60), pytest.raises(RuntimeError, match="mine"):
+            await describe_recording(broken, (speech(7.0, 1), RATE_HZ))

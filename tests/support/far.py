@@ -124,7 +124,7 @@ async def spoken(link, seconds):
     """A turn that is over."""
     target = link.listen(RULES)
     await hear(target, sound(seconds))
-    target.finish(Closed(0, (), 0.0, target.num_samples, True, None), {})
+    await target.finish(Closed(0, (), 0.0, target.num_samples, True, None), {})
     return target
 
 

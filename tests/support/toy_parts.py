@@ -163,7 +163,7 @@ async def turn_without_socket(*pieces, weights=None, vocabulary=VOCABULARY):
     for samples in pieces:
         await turn.hear(Heard(0, (), 0.0, samples=samples))
     if weights is not None:
-        turn.finish(None, weights)
+        await turn.finish(None, weights)
     return turn
 
 

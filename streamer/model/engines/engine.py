@@ -194,8 +194,8 @@ class Engine:
 
 
 def small_pages(size: Seq[int]) -> Floats:
-    """Zeros in pages of 4 KB. NumPy asks for pages of 2 MB: there the first use of a slot of the
-    shipped pair took 20 ms and 8 MB, where nine tenths are never written (2026-11)."""
+    """Zeros in the system's own pages. NumPy asks for pages of 2 MB: there the first use of a slot
+    of the shipped pair took 20 ms and 8 MB, nine tenths of which are never written (2026-11)."""
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return np.frombuffer(mmap.mmap(-1, 4 * math.prod(size), private), np.float32).reshape(size)
 

@@ -115,7 +115,7 @@ class RemoteTarget:
             self.num_samples += len(heard.samples)
             self._send_soon(is_wanted=self._cloud.verifier.eager)
 
-    def finish(self, closed: Closed, weights: LevelWeights) -> None:
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
         self._finish = wire.Finish(self.num_samples, dict(weights))
         self._send_soon(is_wanted=self._cloud.verifier.eager)
 
