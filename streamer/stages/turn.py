@@ -194,7 +194,7 @@ class Turn:
                         item.set()
 
     async def _hear(self, heard: Heard, group: TaskGroup) -> None:
-        """Prefill complete windows on the edge, and begin to on the cloud; begin a live update where
+        """Prefill complete windows on the edge, begin to on the cloud; begin a live update where
         one is due. An update gives way to the edge's own steps."""
         steps = None if self.edge is None else self.edge.hear(heard)
         if self.cloud is not None:
