@@ -158,8 +158,7 @@ def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
 
 
 def test_it_becomes_a_frame(plain, monkeypatch):
-    made = []
-    fake = type(sys)("pandas")
+    made, fake = [], type(sys)("pandas")
     fake.DataFrame = made.append
     monkeypatch.setitem(sys.modules, "pandas", fake)
     plain.to_frame()

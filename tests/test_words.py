@@ -232,8 +232,7 @@ def pair(tmp_path_factory):
 
 async def test_a_session_has_a_language_of_its_own(pair):
     """Streamed as a whole recording; live updates speak it, too. Two at once on one pair."""
-    pcm = (speech(6, 5) * 32767).astype("<i2")
-    found = {}
+    pcm, found = (speech(6, 5) * 32767).astype("<i2"), {}
 
     async def keep(d, language):
         async with d.session(RATE_HZ, language=language, live_update_s=2) as session:

@@ -42,7 +42,7 @@ from streamer.stages.events import SessionOptions
 
 # Two contend for the interpreter lock: 64 streams take a third more CPU time (2026-11).
 NUM_PIECES = 1
-MOST_UNHEARD = 5  # windows of 2 s that a target keeps: 20 ms on the embedded pair
+MOST_UNHEARD = 15  # windows of 2 s that a target keeps: 60 ms on the embedded pair
 CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
 

@@ -102,8 +102,7 @@ def test_samples_are_those_of_libsndfile(tmp_path, container, subtype, tolerance
 
 @pytest.mark.parametrize("kind", ["ogg", "opus", "mp3", "m4a", "mp4", "webm", "mka", "aac", "wma"])
 def test_reads_lossy_formats_also_of_phones_and_browsers(made, kind):
-    path = made(f"a.{kind}")
-    before = len(os.listdir("/proc/self/fd"))
+    path, before = made(f"a.{kind}"), len(os.listdir("/proc/self/fd"))
     found, warning = hear(path)
     with open_audio(path) as audio:
         assert len(next(iter(audio)))  # left in the middle

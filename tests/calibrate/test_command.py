@@ -55,8 +55,7 @@ def described(files, edge, *more):
 
 def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge):
     file = edge / "streamer.json"
-    before = json.loads(file.read_text("utf-8"))
-    uploads = {}
+    before, uploads = json.loads(file.read_text("utf-8")), {}
     for risk in (0.2, 0.9):
         status, out, err = calibrate(*clips[:4], "--risk", risk, "--edge", edge)
         assert status == 0

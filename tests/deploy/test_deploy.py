@@ -144,8 +144,7 @@ def test_pods_are_probed_drained_and_found_at_their_ports():
 
 
 def test_scaling_is_by_our_metrics_to_places_that_the_director_knows(metric_names):
-    args = PODS["director"]["containers"][0]["args"]
-    metrics = set()
+    args, metrics = PODS["director"]["containers"][0]["args"], set()
     for name, one in objects("HorizontalPodAutoscaler").items():
         assert sum(f".{name}:" in word for word in args) == one["spec"]["maxReplicas"]
         metrics |= {metric["pods"]["metric"]["name"] for metric in one["spec"]["metrics"]}

@@ -129,8 +129,7 @@ def test_the_training_tower_is_the_stock_tower():
 
 def test_answers_learn_from_the_rows_that_the_stock_model_reads():
     model, prompted = create(SIZES["edge"], seed=1).eval(), Prompted()
-    chance = np.random.default_rng(1)
-    turns = []
+    chance, turns = np.random.default_rng(1), []
     for n, language in ((90, "zh"), (431, "en"), (200, "zh")):
         mel, tracks = chance.normal(0, 1, (n, 128)), np.zeros((n, 5), np.float32)
         words = no_speech(language)

@@ -93,8 +93,7 @@ SPEECH = recording(0)
 
 
 def provider():
-    exporter = InMemorySpanExporter()
-    found = TracerProvider()
+    exporter, found = InMemorySpanExporter(), TracerProvider()
     found.add_span_processor(SimpleSpanProcessor(exporter))
     return found, exporter.get_finished_spans
 

@@ -106,8 +106,7 @@ def test_a_draft_is_judged_at_once_as_id_by_id(data, sampling):
     k = data.draw(st.integers(0, 11))
     ids = st.integers(0, vocabulary.num_ids - 1)
     draft = [token if data.draw(st.booleans()) else data.draw(ids) for token in said[11 - k : 11]]
-    other = said[: 11 - k] + draft
-    rows = noise[11 - k :]
+    other, rows = said[: 11 - k] + draft, noise[11 - k :]
     wanted = [
         readable(vocabulary, rules, other[: 11 - k + i], rows[i], sampling) for i in range(k + 1)
     ]
@@ -149,8 +148,7 @@ def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling
     form = FORM.weighted(weights)
     noise = np.random.default_rng(seed).standard_normal((40, TOY.num_ids), np.float32) * 3
     rules = Rules().saying("rate,pitch,loudness")
-    sampler = Decoder(None, TOY, rules, sampling, form)
-    answer = []
+    sampler, answer = Decoder(None, TOY, rules, sampling, form), []
     for row in noise:
         [token], [signal] = sampler.judge(row[None], answer)
         assert token == in_form(row, form, answer, sampling)
@@ -208,10 +206,8 @@ def test_guesses_change_nothing_whatever_is_asked_for(thinker, language):
 
 def drafted(drafter, n, rules, most=0):
     """A sentence, `n` to `most` ids at a time, and how many steps it took."""
-    ids = []
-    signals = []
-    num_steps = 0
-    vocabulary = drafter.listener.thinker.vocabulary
+    ids, signals = [], []
+    num_steps, vocabulary = 0, drafter.listener.thinker.vocabulary
     while not ids or stop(vocabulary, rules, ids[:-1], ids[-1]) is None:
         found, told, num = drive(drafter.listener.engine, counted(drafter.draft(n, most)))
         ids, signals, num_steps = ids + found, signals + told, num_steps + num

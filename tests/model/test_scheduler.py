@@ -212,8 +212,7 @@ def pair(tiny_pair):
 
 def heard_in(thinker, samples, pieces, provisional=False):
     """A listener that heard `samples` in `pieces`; the caller closes it."""
-    every_s = 0.1 if provisional else None
-    listener = Listener(thinker)
+    every_s, listener = 0.1 if provisional else None, Listener(thinker)
     cutter = TurnCutter(16_000, 60.0, live_update_s=every_s, is_recording=True)
     for item in [i for piece in pieces for i in cutter.push(samples[piece].tobytes())]:
         hear(listener, item)

@@ -17,8 +17,7 @@ LONG = pytest.mark.long
     "first", [*range(0, 50, 10), *(pytest.param(i, marks=LONG) for i in range(50, 2_000, 50))]
 )
 async def test_no_committed_id_is_lost_doubled_reordered_or_changed(first):
-    turns_at = asyncio.Semaphore(AT_ONCE)
-    done = Counter()
+    turns_at, done = asyncio.Semaphore(AT_ONCE), Counter()
 
     async def one(seed):
         async with turns_at:

@@ -222,7 +222,7 @@ async def test_a_gated_cloud_waits_with_some_windows_while_pieces_wait():
         parts.pieces.acquire_on_behalf_of_nowait(group)
         group.start_soon(parts.pieces.acquire)  # a piece that waits
         await anyio.wait_all_tasks_blocked()
-        positions, data = [target.hearer.sequence.n_cached], pcm(speech(18.0, 1))
+        positions, data = [target.hearer.sequence.n_cached], pcm(speech(38.0, 1))
         for at in range(0, len(data), 4 * RATE_HZ):  # bytes of 2 s
             for item in cutter.push(data[at : at + 4 * RATE_HZ]):
                 if isinstance(item, Heard) and item.windows:

@@ -269,8 +269,7 @@ def test_the_whole_recording_is_one_interval(spoken):
 def test_an_interval_hears_itself_alone(spoken):
     """The second half is 12 dB softer, and says so."""
     samples, rate = spoken
-    middle = len(samples)
-    both = np.concatenate([samples, samples / 4])
+    middle, both = len(samples), np.concatenate([samples, samples / 4])
     cut_s, end_s = middle / rate, len(both) / rate
     spans = [(0, cut_s), Interval(cut_s, end_s), (1, 1)]
     loud, soft, nothing = measure_intervals((both, rate), spans)
@@ -350,8 +349,7 @@ def test_a_coach_that_was_asked_to_says_it_soon_after_the_third(hesitant):
     ends = [sum(lengths[:i]) + end for i, (_, _, end) in enumerate(hesitant)]
 
     def nudges(**options):
-        coach = SessionCoach(Coach(breath_s=0, **options))
-        found = []
+        coach, found = SessionCoach(Coach(breath_s=0, **options)), []
         for at in range(0, len(samples), 3_200):
             coach.push(samples[at : at + 3_200])
             found += coach.work()

@@ -20,8 +20,7 @@ GRID = np.linspace(0, 1, 41)
 
 def clips(chance, n, blocks=6):
     """[n, 41] losses of clips that differ in how hard they are, so their blocks are dependent."""
-    hard = chance.beta(1, 3, (n, 1))
-    doubts = chance.random((n, blocks))
+    hard, doubts = chance.beta(1, 3, (n, 1)), chance.random((n, blocks))
     changed = chance.random((n, blocks)) < hard * doubts
     return (changed[:, :, None] & (doubts[:, :, None] <= GRID)).mean(axis=1)
 

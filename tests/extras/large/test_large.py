@@ -153,8 +153,7 @@ def test_it_is_the_same_bits(model, home, engine, capsys):
 @pytest.mark.parametrize("name", ["ends", "text.0"])
 def test_a_damaged_one_is_told_and_not_used(model, home, name):
     """One file is cut short, the other is gone."""
-    wanted = logits_of(model, "int8")
-    prepared = prepared_of(model)
+    wanted, prepared = logits_of(model, "int8"), prepared_of(model)
     prepared.write(lambda done, total: None)
     data = (prepared.at / name).read_bytes()
     (prepared.at / name).unlink()

@@ -126,8 +126,7 @@ def test_broken_and_silent_recordings_are_left_out(tmp_path, capsys):
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
     """Six turns of bundled speech."""
-    folder = tmp_path_factory.mktemp("turns")
-    found = []
+    folder, found = tmp_path_factory.mktemp("turns"), []
     for i in range(6):
         soundfile.write(folder / f"{i}.wav", speech.speech(3.0 + i / 3, i), 16_000)
         found += listen(str(folder / f"{i}.wav"), folder)

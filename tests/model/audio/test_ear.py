@@ -50,8 +50,7 @@ def test_a_turn_of_next_to_nothing_has_none(num):
 @pytest.mark.parametrize("index", range(4))
 def test_beside_praat_and_the_samples_themselves(index):
     samples = recording(index)
-    found = measure(samples)
-    f0 = f0_track(samples, len(samples) // 160)
+    found, f0 = measure(samples), f0_track(samples, len(samples) // 160)
     assert found.pitch_median_hz == pytest.approx(np.median(f0[f0 > 0]), rel=0.05)
     spoken = np.repeat(speech_frames(samples), 160)[: len(samples)]
     level_db = 10 * np.log10(np.mean(samples[: len(spoken)][spoken] ** 2))

@@ -123,8 +123,7 @@ class Prefill:
         if index is None:
             return
         del self.held[index + 1 :]
-        old = self.held.pop()
-        redos = self.ledger.redo(index)
+        old, redos = self.held.pop(), self.ledger.redo(index)
         _, is_changed = redos[0]
         assert is_changed
         self.held += [window.features(self.ledger.maximum) for window, _ in redos]
